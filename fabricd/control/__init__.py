@@ -1,0 +1,1 @@
+"""Policy, guard, journal, verification. Nothing acts without the journal."""

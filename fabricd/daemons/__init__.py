@@ -1,0 +1,1 @@
+"""Composition, privileges and life cycle of the processes. No logic."""

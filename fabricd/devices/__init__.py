@@ -1,0 +1,1 @@
+"""One client per outside system: UFM, SNMP, OpenSM. They decide nothing."""

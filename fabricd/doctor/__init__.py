@@ -1,0 +1,1 @@
+"""GPUDirect RDMA checks of a node."""

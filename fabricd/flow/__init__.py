@@ -1,0 +1,1 @@
+"""A pure, fast flow model of a lossless fabric. No I/O."""

@@ -1,0 +1,1 @@
+"""MADs: transport, attribute layouts, windowed scheduler, typed Gets. Never a Set of a counter."""

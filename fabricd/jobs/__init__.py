@@ -1,0 +1,1 @@
+"""Who runs where, and how its steps go."""

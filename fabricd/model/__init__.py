@@ -1,0 +1,1 @@
+"""The vocabulary: pure data and codecs. No I/O, no numpy."""

@@ -1,0 +1,55 @@
+"""MQTT topics. The fabric id is in every topic from the first frame (DESIGN 3.6)."""
+
+from __future__ import annotations
+
+ROOT = "fabricd"
+_FORBIDDEN = "+#/\0"
+
+
+def _part(text: str) -> str:
+    if not text or any(c in _FORBIDDEN for c in text):
+        raise ValueError(f"not usable in a topic: {text!r}")
+    return text
+
+
+def frames(fabric: str, node: str) -> str:
+    """Live frames of a node, QoS 1."""
+    return f"{ROOT}/{_part(fabric)}/frames/{_part(node)}"
+
+
+def backlog(fabric: str, node: str) -> str:
+    """Frames sent again after an outage, rate-limited, QoS 1."""
+    return f"{ROOT}/{_part(fabric)}/backlog/{_part(node)}"
+
+
+def schema(fabric: str, node: str, stream: int) -> str:
+    """Retained: what the frames of one stream mean."""
+    return f"{ROOT}/{_part(fabric)}/schema/{_part(node)}/{stream}"
+
+
+def status(fabric: str, node: str) -> str:
+    """Retained: version, devices, rejects; the last will overwrites it with ``{"state": "dead"}``."""
+    return f"{ROOT}/{_part(fabric)}/status/{_part(node)}"
+
+
+def stored(fabric: str, node: str) -> str:
+    """Retained, by the aggregator: the last (boot, sequence) that is on its disk."""
+    return f"{ROOT}/{_part(fabric)}/stored/{_part(node)}"
+
+
+def verdict(fabric: str, verdict_id: str) -> str:
+    """Retained while the verdict is open, cleared when it ends."""
+    return f"{ROOT}/{_part(fabric)}/verdicts/{_part(verdict_id)}"
+
+
+def control(fabric: str, word: str) -> str:
+    """Latches: ``pause``, ``freeze``, ``revert-all``."""
+    return f"{ROOT}/{_part(fabric)}/control/{_part(word)}"
+
+
+def split(topic: str) -> tuple[str, str, str, str] | None:
+    """(fabric, kind, name, rest) of a topic of ours, else None."""
+    parts = topic.split("/", 4)
+    if len(parts) < 4 or parts[0] != ROOT:
+        return None
+    return parts[1], parts[2], parts[3], parts[4] if len(parts) > 4 else ""

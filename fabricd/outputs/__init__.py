@@ -1,0 +1,1 @@
+"""Exposition, webhooks, recordings, reports."""

@@ -1,0 +1,1 @@
+"""Topology-aware placement: solver and exporters."""

@@ -1,0 +1,1 @@
+"""Counters in. A source knows nothing of MQTT."""

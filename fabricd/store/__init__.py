@@ -1,0 +1,1 @@
+"""Ingest, columns (numpy), rates, history."""

@@ -1,0 +1,1 @@
+"""Discovery, routes as sets of egress ports, rails, differences."""

@@ -1,0 +1,1 @@
+"""MQTT client, embedded broker, on-disk spool. It never looks inside frames."""

@@ -1,0 +1,1 @@
+"""The flow model behind real interfaces. Imported only by the command line and tests."""

@@ -1,0 +1,1 @@
+"""Web page and terminal view. Holds no secrets."""
