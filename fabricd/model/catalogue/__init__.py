@@ -11,14 +11,21 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fabricd.model.catalogue import infiniband
+from fabricd.model.catalogue import broadcom, infiniband, intel, linux, mellanox, others
 from fabricd.model.catalogue.base import Alias, Scope, Table
 from fabricd.model.catalogue.metrics import METRICS, Metric, MetricKind
 
 __all__ = ["METRICS", "CounterDef", "Metric", "exposed", "lookup", "metric", "saturated", "scaled"]
 
 U64_MAX = (1 << 64) - 1
-TABLES: tuple[Table, ...] = (*infiniband.TABLES,)
+TABLES: tuple[Table, ...] = (
+    *infiniband.TABLES,
+    *mellanox.TABLES,
+    *broadcom.TABLES,
+    *intel.TABLES,
+    *others.TABLES,
+    *linux.TABLES,
+)
 
 
 @dataclass(frozen=True, slots=True)

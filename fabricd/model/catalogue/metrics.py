@@ -89,6 +89,8 @@ pfc_receive_pause_duration | ns | Time this port did not send because of receive
 pfc_transmit_pause_duration | ns | Time this port asked the peer not to send
 pfc_receive_pause_transitions | events | Changes between paused and running because of received pause
 pfc_transmit_pause_transitions | events | Changes between paused and running of the peer because of sent pause
+pfc_receive_resume_frames | frames | Priority frames received that end a pause
+pfc_transmit_resume_frames | frames | Priority frames sent that end a pause
 pfc_requests | frames | Priority pause requests as the driver counts them; its direction is not known
 pfc_indications | frames | Priority pause indications as the driver counts them; its direction is not known
 pfc_storm_warning_events | events | Times the device sent pause for longer than its first threshold
@@ -173,8 +175,20 @@ rdma_rnr_retry_exceeded | events | Queue pairs that gave up because the receiver
 rdma_receive_drops | packets | RDMA packets received and dropped
 rdma_receive_errors | errors | RDMA packets received with an error
 rdma_transmit_errors | errors | RDMA requests that failed locally
-rdma_remote_access_errors | errors | Requests refused by memory protection, at either side
-rdma_completion_errors | errors | Completions in error
+rdma_transmit_drops | packets | RDMA packets dropped before sending
+rdma_receive_good_packets | packets | RDMA packets received without error
+rdma_receive_good_bytes | bytes | RDMA bytes received without error
+rdma_requester_completion_errors | errors | Requester completions in error
+rdma_responder_completion_errors | errors | Responder completions in error
+rdma_requester_flush_errors | errors | Requester completions flushed because the queue pair failed
+rdma_responder_flush_errors | errors | Responder completions flushed because the queue pair failed
+rdma_requester_remote_access_errors | errors | Requests of this node that the remote memory protection refused
+rdma_responder_remote_access_errors | errors | Requests of others that this node's memory protection refused
+rdma_requester_invalid_request_errors | errors | Requests of this node that the remote end found invalid
+rdma_responder_length_errors | errors | Received requests longer than the buffer posted for them
+rdma_requester_retries | events | Times the requester went back to resend
+rdma_sends_completed | requests | Send requests completed
+rdma_receives_completed | requests | Receive requests completed
 rdma_write_requests | requests | RDMA write requests received
 rdma_read_requests | requests | RDMA read requests received
 rdma_atomic_requests | requests | Atomic requests received
@@ -185,8 +199,6 @@ rdma_adaptive_retransmission_timeouts | events | Timeouts that led to adaptive r
 rdma_slow_restarts | events | Times slow restart was used
 rdma_slow_restart_cnps | packets | Congestion notification packets made by slow restart
 rdma_slow_restart_transitions | events | State changes of slow restart
-rdma_send_queue_errors | errors | Send queue diagnostics in error
-rdma_receive_queue_errors | errors | Receive queue diagnostics in error
 rdma_impaired_connections | events | Connections found impaired
 rdma_unresponsive_remotes | events | Times the remote end did not answer
 rdma_links_downed | events | RDMA link down events
@@ -195,7 +207,7 @@ rdma_links_downed | events | RDMA link down events
 _STATES = """
 port_state | state | Logical state of the port: 1 down, 2 initialising, 3 armed, 4 active, 5 active deferred
 port_physical_state | state | Physical state of the port: 1 sleep, 2 polling, 3 disabled, 4 training, 5 up, 6 recovering, 7 test
-pfc_enabled | state | 1 where priority flow control is on for this priority
+pfc_enabled | state | Whether priority flow control is on for this priority: 1 on, 0 off
 """
 
 _GAUGES = """
@@ -203,6 +215,13 @@ port_rate | bytes_per_second | Data rate of the link as configured now
 pcie_stalled_read | percent | Share of time PCIe reads were stalled
 pcie_stalled_write | percent | Share of time PCIe writes were stalled
 ets_bandwidth | percent | Share of the link promised to this traffic class
+rdma_active_queue_pairs | objects | Queue pairs in use
+rdma_active_completion_queues | objects | Completion queues in use
+rdma_active_shared_receive_queues | objects | Shared receive queues in use
+rdma_active_memory_regions | objects | Memory regions in use
+rdma_active_memory_windows | objects | Memory windows in use
+rdma_active_protection_domains | objects | Protection domains in use
+rdma_active_address_handles | objects | Address handles in use
 """
 
 METRICS: dict[str, Metric] = {

@@ -1,0 +1,85 @@
+"""Broadcom: bnxt_re and bnxt_en. The congestion counters were renamed between kernels; all generations map to one name."""
+
+from __future__ import annotations
+
+from fabricd.model.catalogue.base import MICROSECOND, Table, pattern
+
+BNXT = ("bnxt_en", "bnxt_re")
+
+_HW = {
+    "tx_cnp_pkts": "rdma_transmit_cnp_packets",
+    "np_cnp_pkts": "rdma_transmit_cnp_packets",
+    "np_cnp_sent": "rdma_transmit_cnp_packets",
+    "rx_cnp_pkts": "rdma_receive_cnp_packets",
+    "rp_cnp_handled": "rdma_receive_cnp_packets",
+    "rx_ecn_marked_pkts": "rdma_receive_ecn_marked_packets",
+    "np_ecn_marked_roce_packets": "rdma_receive_ecn_marked_packets",
+    "rx_out_of_buffer": "rdma_no_receive_buffer",
+    "out_of_buffer": "rdma_no_receive_buffer",
+    "oos_drop_count": "rdma_receive_out_of_sequence",
+    "out_of_sequence": "rdma_receive_out_of_sequence",
+    "seq_err_naks_rcvd": "rdma_receive_sequence_naks",
+    "packet_seq_err": "rdma_receive_sequence_naks",
+    "rnr_naks_rcvd": "rdma_rnr_naks",
+    "rnr_nak_retry_err": "rdma_rnr_naks",
+    "missing_resp": "rdma_implied_naks",
+    "implied_nak_seq_err": "rdma_implied_naks",
+    "to_retransmits": "rdma_ack_timeouts",
+    "local_ack_timeout_err": "rdma_ack_timeouts",
+    "max_retry_exceeded": "rdma_retry_exceeded",
+    "dup_req": "rdma_duplicate_requests",
+    "duplicate_request": "rdma_duplicate_requests",
+    "rx_roce_errors": "rdma_receive_errors",
+    "rx_roce_discards": "rdma_receive_drops",
+    "tx_roce_errors": "rdma_transmit_errors",
+    "tx_roce_discards": "rdma_transmit_drops",
+    "rx_pkts": "rdma_receive_packets",
+    "rx_bytes": "rdma_receive_bytes",
+    "tx_pkts": "rdma_transmit_packets",
+    "tx_bytes": "rdma_transmit_bytes",
+    "rx_roce_good_pkts": "rdma_receive_good_packets",
+    "rx_roce_good_bytes": "rdma_receive_good_bytes",
+    "remote_access_err": "rdma_requester_remote_access_errors",
+    "res_rx_no_perm": "rdma_responder_remote_access_errors",
+    "rx_write_req": "rdma_write_requests",
+    "rx_write_requests": "rdma_write_requests",
+    "rx_read_req": "rdma_read_requests",
+    "rx_read_requests": "rdma_read_requests",
+    "rx_atomic_req": "rdma_atomic_requests",
+    "rx_atomic_requests": "rdma_atomic_requests",
+    "rx_send_req": "rdma_send_requests",
+    "active_qps": "rdma_active_queue_pairs",
+    "active_cqs": "rdma_active_completion_queues",
+    "active_srqs": "rdma_active_shared_receive_queues",
+    "active_mrs": "rdma_active_memory_regions",
+    "active_mws": "rdma_active_memory_windows",
+    "active_pds": "rdma_active_protection_domains",
+    "active_ahs": "rdma_active_address_handles",
+}
+
+TABLES = (
+    Table(BNXT, "hw_counters", "Linux drivers/infiniband/hw/bnxt_re/hw_counters.c, 4.14 to 6.18", _HW),
+    Table(
+        BNXT,
+        "ethtool",
+        "Linux drivers/net/ethernet/broadcom/bnxt/bnxt_ethtool.c",
+        {
+            "rx_pause_frames": "pause_receive_frames",
+            "tx_pause_frames": "pause_transmit_frames",
+            "rx_fcs_err_frames": "physical_receive_crc_errors",
+        },
+        (
+            pattern(r"rx_pfc_ena_frames_pri([0-7])", "pfc_receive_frames"),
+            pattern(r"tx_pfc_ena_frames_pri([0-7])", "pfc_transmit_frames"),
+            pattern(r"pfc_pri([0-7])_rx_duration_us", "pfc_receive_pause_duration", scale=MICROSECOND),
+            pattern(r"pfc_pri([0-7])_tx_duration_us", "pfc_transmit_pause_duration", scale=MICROSECOND),
+            pattern(r"pfc_pri([0-7])_rx_transitions", "pfc_receive_pause_transitions"),
+            pattern(r"pfc_pri([0-7])_tx_transitions", "pfc_transmit_pause_transitions"),
+            pattern(r"rx_bytes_pri([0-7])", "priority_receive_bytes"),
+            pattern(r"tx_bytes_pri([0-7])", "priority_transmit_bytes"),
+            pattern(r"rx_packets_pri([0-7])", "priority_receive_packets"),
+            pattern(r"tx_packets_pri([0-7])", "priority_transmit_packets"),
+        ),
+        scope="netdev",
+    ),
+)
