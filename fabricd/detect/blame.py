@@ -1,0 +1,184 @@
+"""The wait-for graph of one interval and where the wait ends.
+
+A stalled port waits for egress queues of the switch it feeds. It blames each in proportion to the bytes that queue holds of it:
+(share of the queue that came from it) x (evidence of a queue). Blame flows downstream: a port that itself waits passes it on, what
+it keeps marks a root; a host keeps everything. What still circulates after ``rounds`` hops is a cycle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fabricd.detect.fabric import Fabric
+from fabricd.detect.features import Features
+from fabricd.detect.params import Params
+from fabricd.detect.shares import Shares
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A place where blame ends in one interval. ``port`` is an egress index; ``at_host``: the host behind it does not drain."""
+
+    port: int
+    at_host: bool
+    mass: float  # blocked ports (stall shares summed) that end here
+    held: Ints  # stalled ports it holds, and
+    share: Floats  # the share of their stall it explains
+    cycle: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Graph:
+    """``wait``: CSR (P+1, P+1), row = stalled port, entries sum to 1 (0 where nothing explains it); ``use`` the traffic shares."""
+
+    wait: sparse.csr_array
+    shares: sparse.csr_array
+    stall: Floats
+    passing: Floats
+    unexplained: Bools
+    queue: Floats
+    candidates: list[Candidate]
+
+
+def evidence(features: Features, prio: int, params: Params) -> tuple[Floats, Floats]:
+    """(backlog, queue evidence), both (P+1,) in 0..1: a queue either sends or waits, so backlog = use + stall."""
+    stall = features.stall[:, prio]
+    backlog = np.minimum(1.0, features.use + stall)
+    mine = features.tx[:, prio] / np.maximum(features.capacity, 1.0)
+    own = np.minimum(1.0, (mine + stall) / np.maximum(features.use + stall, 1e-9))
+    backlog = np.where(features.blind, 1.0, backlog)
+    return backlog, backlog**params.sharpness * own
+
+
+def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params: Params) -> Graph | None:
+    """None when nothing of this priority is stalled."""
+    size = fabric.size + 1
+    stall = features.stall[:, prio]
+    active = stall >= params.stall_floor
+    if not active.any():
+        return None
+    backlog, queue = evidence(features, prio, params)
+    rows: list[Ints] = []
+    columns: list[Ints] = []
+    values: list[Array] = []
+    traffic: list[Array] = []
+    unexplained = np.zeros(size, np.bool_)
+    for number, block in enumerate(fabric.blocks):
+        held = active[block.into]
+        switches = np.flatnonzero(held.any(axis=1))
+        if not switches.size:
+            continue
+        share, composition = shares.of(number, block, switches)
+        into, out = block.into[switches], block.out[switches]
+        s = stall[into]
+        q, b = queue[out], backlog[out]
+        weight = composition * q[:, None, :]
+        weight *= np.minimum(1.0, b[:, None, :] / np.maximum(s, 1e-9)[:, :, None]) ** params.sharpness
+        best = np.where(composition > 0.02, b[:, None, :], 0.0).max(axis=2)
+        lost = held[switches] & (best < params.explain * s)
+        unexplained[into[lost]] = True
+        weight = np.where((held[switches] & ~lost)[:, :, None], weight, 0.0)
+        total = weight.sum(axis=2, keepdims=True)
+        weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
+        n, i, o = np.nonzero((weight > 1e-3) | (share > 1e-3))
+        rows.append(into[n, i])
+        columns.append(out[n, o])
+        values.append(weight[n, i, o])
+        traffic.append(share[n, i, o])
+    r, c = np.concatenate(rows), np.concatenate(columns)
+    wait = sparse.csr_array((np.concatenate(values), (r, c)), shape=(size, size))
+    use = sparse.csr_array((np.concatenate(traffic), (r, c)), shape=(size, size))
+    wait.eliminate_zeros()
+    passing = np.minimum(1.0, stall / params.pass_full)
+    unexplained[-1] = False
+    out_graph = Graph(wait, use, stall, passing, unexplained, queue, [])
+    out_graph.candidates = _roots(fabric, out_graph, active, params)
+    return out_graph
+
+
+def _roots(fabric: Fabric, graph: Graph, active: Bools, params: Params) -> list[Candidate]:
+    size = fabric.size
+    wait, passing, stall = graph.wait, graph.passing, graph.stall
+    down = wait.T.tocsr()
+    to_host = np.append(fabric.to_host, False)
+    blame = np.where(active, stall, 0.0)
+    kept = np.zeros(size + 1)
+    at_host = np.zeros(size + 1)
+    for _ in range(params.rounds):
+        arrived = down @ blame
+        kept += (1.0 - passing) * arrived
+        blame = passing * arrived
+        at_host += np.where(to_host, blame, 0.0)
+        blame = np.where(to_host, 0.0, blame)
+        if blame.sum() < 1e-3:
+            break
+    at_host += np.where(to_host & active, stall, 0.0)  # a port that waits for its own host
+    found: list[Candidate] = []
+    if blame.sum() > 0.5:
+        found += _cycle(graph, blame, down, active)
+    ports = np.flatnonzero(kept >= params.root_mass)
+    hosts = np.flatnonzero(at_host >= params.root_mass)
+    found += _attribute(fabric, graph, active, ports, kept, False, params)
+    found += _attribute(fabric, graph, active, hosts, at_host, True, params)
+    return found
+
+
+def _attribute(
+    fabric: Fabric, graph: Graph, active: Bools, ports: Ints, mass: Floats, at_host: bool, params: Params
+) -> list[Candidate]:
+    """Follow the blame backwards from each candidate: which stalled ports it holds, and how much of their stall it explains."""
+    if not ports.size:
+        return []
+    size = fabric.size + 1
+    to_host = np.append(fabric.to_host, False)
+    passing = np.where(to_host, 0.0, graph.passing)
+    keep = (graph.passing if at_host else 1.0 - graph.passing)[ports]
+    held = sparse.csr_array((keep, (ports, np.arange(len(ports)))), shape=(size, len(ports)))
+    source = held
+    scale = sparse.diags_array(passing).tocsr()
+    for _ in range(params.rounds):
+        step = (source + scale @ (graph.wait @ held)).tocsr()
+        step.data[step.data < 0.01] = 0.0
+        step.eliminate_zeros()
+        if step.nnz == held.nnz and abs(step - held).max() < 1e-3:
+            break
+        held = step
+    explained = (graph.wait @ held).tocsc()
+    found = []
+    for column, port in enumerate(ports):
+        span = slice(explained.indptr[column], explained.indptr[column + 1])
+        holds, share = explained.indices[span].astype(np.intp), explained.data[span]
+        if at_host:
+            holds, share = np.append(holds, port), np.append(share, 1.0)
+        strong = share >= 0.01
+        holds, share = holds[strong], share[strong]
+        main = (share >= params.main_share) & (graph.stall[holds] >= params.main_stall)
+        if main.any():
+            found.append(Candidate(int(port), at_host, float(mass[port]), holds, share))
+    return found
+
+
+def _cycle(graph: Graph, blame: Floats, down: sparse.csr_array, active: Bools) -> list[Candidate]:
+    around = np.zeros_like(blame)
+    for _ in range(16):
+        blame = graph.passing * (down @ blame)
+        around += blame
+    total = around.sum()
+    if total <= 0:
+        return []
+    members = np.flatnonzero((around > 0.05 * total) & (graph.stall > 0.9))
+    if len(members) < 2:
+        return []
+    held = np.flatnonzero(active)
+    return [
+        Candidate(-1, False, float(graph.stall[held].sum()), held, np.ones(len(held)), tuple(int(m) for m in members))
+    ]

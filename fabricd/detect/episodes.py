@@ -1,0 +1,76 @@
+"""From candidate roots in single intervals to episodes: evidence gathers, gaps are bridged, one verdict per root and priority."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fabricd.detect.blame import Candidate
+from fabricd.detect.params import Params
+
+Floats = npt.NDArray[np.float64]
+Key = tuple[int, int, bool]  # priority index, egress port or -1 for a cycle, at_host
+
+
+@dataclass(slots=True)
+class Episode:
+    """Sums over the active intervals of one root. ``held`` port -> stall explained, in intervals."""
+
+    key: Key
+    start: int
+    last: int
+    active: int = 0
+    mass: float = 0.0
+    evidence: float = 0.0
+    detected_at: int | None = None
+    held: dict[int, float] = field(default_factory=dict)
+    cycle: dict[int, int] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+
+    def mean(self, name: str) -> float:
+        return self.sums.get(name, 0.0) / max(self.active, 1)
+
+
+class Episodes:
+    """Open episodes by key."""
+
+    def __init__(self, params: Params) -> None:
+        self.params = params
+        self.open: dict[Key, Episode] = {}
+
+    def see(
+        self, t_ns: int, interval: float, prio: int, candidate: Candidate, stall: Floats, facts: dict[str, float]
+    ) -> Episode:
+        """An active interval of a root."""
+        key = (prio, candidate.port, candidate.at_host)
+        episode = self.open.get(key)
+        if episode is None:
+            episode = self.open[key] = Episode(key, int(t_ns - interval), t_ns)
+        episode.active += 1
+        episode.last = t_ns
+        episode.mass += candidate.mass
+        episode.evidence += min(candidate.mass / self.params.mean_mass, self.params.raise_after)
+        for port, share in zip(candidate.held.tolist(), candidate.share.tolist(), strict=True):
+            episode.held[port] = episode.held.get(port, 0.0) + share * float(stall[port])
+        for port in candidate.cycle:
+            episode.cycle[port] = episode.cycle.get(port, 0) + 1
+        for name, value in facts.items():
+            episode.sums[name] = episode.sums.get(name, 0.0) + value
+        return episode
+
+    def settle(self, t_ns: int, interval: float) -> tuple[list[Episode], list[Episode]]:
+        """(raised now, ended now). An ended episode that was never raised is dropped silently."""
+        raised, ended = [], []
+        for key, episode in list(self.open.items()):
+            sure = episode.evidence >= self.params.raise_after
+            heavy = episode.mass >= self.params.mean_mass * episode.active
+            if episode.detected_at is None and sure and heavy and episode.last == t_ns:
+                episode.detected_at = t_ns
+                raised.append(episode)
+            if t_ns - episode.last > self.params.gap * interval:
+                del self.open[key]
+                if episode.detected_at is not None:
+                    ended.append(episode)
+        return raised, ended

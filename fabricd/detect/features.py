@@ -1,0 +1,116 @@
+"""Per port and priority: utilisation, stall, backlog; and what stands in for what cannot be seen.
+
+Order of evidence for the stall: wait with data queued, pause time, pause frames (bounded estimate), pause frames the cable's other
+end sent. Order for the volume: the port's own bytes, the other end's received bytes. Whatever was estimated is marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fabricd.detect.fabric import Fabric
+from fabricd.detect.window import Window
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Features:
+    """Arrays of P + 1 (the last is the spare port, all zero) by Q priorities.
+
+    ``tx`` bits/s, ``stall`` share of the interval, ``use`` (P+1,) share of the current capacity over all priorities,
+    ``blind`` (P+1,) neither end of the cable is seen, ``estimated`` (P+1, Q) the stall is not measured,
+    ``unknown`` (P+1, Q) there is no evidence of a stall either way, ``capacity`` (P+1,) bits/s, ``marked`` share of packets
+    ECN-marked.
+    """
+
+    tx: Floats
+    stall: Floats
+    use: Floats
+    capacity: Floats
+    blind: Bools
+    estimated: Bools
+    unknown: Bools
+    marked: Floats
+    pfc_sent: Floats
+
+
+class FeatureMaker:
+    """Keeps what calibrates estimates: how long one pause frame typically stops a port on this fabric."""
+
+    def __init__(self, fabric: Fabric, control: int | None) -> None:
+        self.fabric = fabric
+        self.control = control
+        self._per_frame = np.nan  # share of a second one XOFF stops a port
+
+    def make(self, window: Window, slower: Floats) -> Features:
+        """``slower`` (P,): capacity inferred below nominal, nan where none."""
+        fabric = self.fabric
+        peer = fabric.peer
+        shape = window.age.shape
+        tx = _own_or_peer(window, "tx_bytes", "rx_bytes", peer, shape)
+        seen = ~np.isnan(tx).all(axis=1)
+        bits = np.nan_to_num(tx) * 8.0
+        nominal = np.where(np.isnan(window.rate_bps), fabric.rate, window.rate_bps)
+        capacity = np.fmin(nominal, slower)
+        total = bits.sum(axis=1)
+        capacity = np.where(np.isnan(capacity), np.maximum(total, 1.0), capacity)
+        use = np.minimum(total / np.maximum(capacity, 1.0), 1.0)
+        stall, estimated, unknown = self._stall(window, use, shape)
+        marked = np.zeros(shape)
+        ecn, pkts = window.rate("ecn_marked"), window.rate("tx_pkts")
+        if ecn is not None and pkts is not None:
+            marked = np.nan_to_num(ecn / np.maximum(pkts, 1e-9)).clip(0, 1)
+        sent = _own_or_peer(window, "pfc_tx", "pfc_rx", peer, shape)
+        if self.control is not None:
+            stall[:, self.control] = 0.0
+            unknown[:, self.control] = False
+        return Features(
+            tx=_pad(bits),
+            stall=_pad(stall),
+            use=_pad(use),
+            capacity=np.append(capacity, 1.0),
+            blind=np.append(~seen & ~fabric.is_host, False),
+            estimated=_pad(estimated.astype(np.float64)) > 0,
+            unknown=_pad(unknown.astype(np.float64)) > 0,
+            marked=_pad(marked),
+            pfc_sent=_pad(np.nan_to_num(sent)),
+        )
+
+    def _stall(self, window: Window, use: Floats, shape: tuple[int, ...]) -> tuple[Floats, Bools, Bools]:
+        wait, paused = window.rate("xmit_wait_ns"), window.rate("paused_ns")
+        stall = np.full(shape, np.nan)
+        for source in (wait, paused):
+            if source is not None:
+                stall = np.where(np.isnan(stall), source, stall)
+        measured = ~np.isnan(stall)
+        frames = _own_or_peer(window, "pfc_rx", "pfc_tx", self.fabric.peer, shape)
+        room = np.maximum(0.0, 1.0 - use)[:, None]
+        paced = measured & (np.nan_to_num(frames) > 0)
+        if paced.any():
+            self._per_frame = float(np.median(stall[paced] / frames[paced]))
+        elif (np.nan_to_num(frames) > 0).any() and not measured.any():
+            some = np.nan_to_num(frames) > 0
+            # No duration anywhere: a frame cannot have stopped a port for longer than the port's idle time.
+            bound = float(np.quantile((np.broadcast_to(room, shape)[some]) / frames[some], 0.25))
+            self._per_frame = bound if np.isnan(self._per_frame) else min(bound, 1.1 * self._per_frame)
+        per_frame = 0.0 if np.isnan(self._per_frame) else self._per_frame
+        estimate = np.minimum(room, frames * per_frame)
+        stall = np.where(measured, stall, estimate)
+        unknown = np.isnan(stall)
+        return np.nan_to_num(stall), ~measured & ~unknown, unknown
+
+
+def _own_or_peer(window: Window, own: str, other: str, peer: npt.NDArray[np.intp], shape: tuple[int, ...]) -> Floats:
+    mine, theirs = window.rate(own), window.rate(other)
+    out = np.full(shape, np.nan) if mine is None else mine
+    return out if theirs is None else np.where(np.isnan(out), theirs[peer], out)
+
+
+def _pad(values: Floats) -> Floats:
+    """One more row of zeros for the spare port."""
+    return np.concatenate([values, np.zeros((1, *values.shape[1:]))])

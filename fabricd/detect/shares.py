@@ -1,0 +1,77 @@
+"""Who fills whom: the share of an ingress's traffic that leaves by each egress of its switch, from rates alone.
+
+Model: egress rate y_o(k) = sum_i A_io x_i(k) over the last intervals k, A_io >= 0, rows sum to one, A_io = 0 where no route allows it.
+Fitted by the multiplicative (Poisson / Richardson-Lucy) update from a gravity start, so a few rounds stay close to "in proportion
+to the egress" unless the rates' changes over time say otherwise. Where nothing moves (a deadlock) the last estimate stays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fabricd.detect.fabric import Block, Fabric
+from fabricd.detect.params import Params
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
+Array = npt.NDArray[np.float32]
+
+
+class Shares:
+    """One priority: a ring of recent volumes and, per block of switches, the estimate of those at work."""
+
+    def __init__(self, fabric: Fabric, params: Params) -> None:
+        self.fabric = fabric
+        self.params = params
+        self._ring = np.zeros((params.depth, fabric.size + 1), np.float32)
+        self._filled = 0
+        self._estimate: list[dict[int, Array]] = [{} for _ in fabric.blocks]
+
+    def push(self, volume: Floats) -> None:
+        """Volumes (P+1,) of the interval, newest last."""
+        self._ring = np.roll(self._ring, -1, axis=0)
+        self._ring[-1] = volume
+        self._filled = min(self._filled + 1, len(self._ring))
+
+    def of(self, number: int, block: Block, rows: Ints) -> tuple[Array, Array]:
+        """For switches ``rows`` of block ``number``: (A (n, R, R) shares of each ingress, C (n, R, R) composition of each egress)."""
+        depth = max(self._filled, 1)
+        weight = self.params.memory ** np.arange(depth - 1, -1, -1, dtype=np.float32)
+        ring = self._ring[-depth:] * (weight / weight.sum())[:, None].astype(np.float32)
+        into = ring[:, block.into[rows]].transpose(1, 2, 0)  # n, R, K
+        out = ring[:, block.out[rows]].transpose(1, 2, 0)
+        scale = np.float32(max(float(ring.max(initial=0.0)), 1e-9))
+        into, out = into / scale, out / scale
+        allowed = block.allowed[rows]
+        volume = into.sum(axis=2)
+        shares = self._start(number, rows, allowed, out.sum(axis=2))
+        tiny = np.float32(1e-9)
+        for _ in range(self.params.em_rounds):
+            fitted = np.matmul(shares.transpose(0, 2, 1), into)  # n, R(out), K
+            ratio = np.where(fitted > tiny, out / np.maximum(fitted, tiny), np.float32(1))
+            gain = np.matmul(into, ratio.transpose(0, 2, 1))
+            moved = volume > tiny
+            factor = np.where(moved[:, :, None], gain / np.maximum(volume, tiny)[:, :, None], np.float32(1))
+            shares = shares * factor
+            total = shares.sum(axis=2, keepdims=True)
+            shares = np.where(total > tiny, shares / np.maximum(total, tiny), shares)
+        for at, row in enumerate(rows):
+            self._estimate[number][int(row)] = shares[at]
+        flow = shares * np.maximum(volume, tiny)[:, :, None]
+        arriving = flow.sum(axis=1, keepdims=True)
+        return shares, np.where(arriving > tiny * tiny, flow / np.maximum(arriving, tiny * tiny), np.float32(0))
+
+    def _start(self, number: int, rows: Ints, allowed: npt.NDArray[np.bool_], out: Array) -> Array:
+        """The estimate of the interval before where there is one, mixed with gravity; else gravity."""
+        gravity: Array = allowed * out[:, None, :]
+        total = gravity.sum(axis=2, keepdims=True)
+        even = allowed / np.maximum(allowed.sum(axis=2, keepdims=True), 1)
+        gravity = np.where(total > 0, gravity / np.maximum(total, np.float32(1e-9)), even).astype(np.float32)
+        known = self._estimate[number]
+        for at, row in enumerate(rows):
+            before = known.get(int(row))
+            if before is not None:
+                idle = total[at, :, 0] <= 0
+                gravity[at] = np.where(idle[:, None], before, gravity[at])
+        return gravity
