@@ -10,6 +10,8 @@ from fabricd.config.api import ApiConfig
 from fabricd.config.broker import BrokerConfig
 from fabricd.config.collector import CollectorConfig
 from fabricd.config.fabric import FabricConfig
+from fabricd.config.jobs import JobsConfig
+from fabricd.config.placement import PlacementConfig
 from fabricd.config.topology import TopologyConfig
 
 
@@ -23,3 +25,5 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     aggregator: AggregatorConfig = msgspec.field(default_factory=AggregatorConfig)
     api: ApiConfig = msgspec.field(default_factory=ApiConfig)
     topology: TopologyConfig = msgspec.field(default_factory=TopologyConfig)
+    placement: PlacementConfig = msgspec.field(default_factory=PlacementConfig)
+    jobs: JobsConfig = msgspec.field(default_factory=JobsConfig)
