@@ -1,0 +1,135 @@
+"""Requests known in advance, by the ten thousand, as one array: built once, sent every sweep, answered as one array.
+
+The requests of one destination (a switch) lie together and are asked in order; ``ib/batch_run.py`` is one pass over them.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fabricd.ib.batch_run import BatchRun
+from fabricd.ib.health import Health
+from fabricd.ib.limits import MAX_BATCH, Limits, TidSpace
+from fabricd.ib.mad import ATTRIBUTE_AT, GET_RESP, MAD_SIZE, METHOD_AT, STATUS_AT, TID_LOW_AT, Reply, classify
+from fabricd.ib.transport import Address, Transport, device_error
+
+_REPLY_OF_STATUS = np.array([classify(status) for status in range(1 << 16)], np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """``mads``: (n, 256) bytes, rows without an answer are zero. ``reply``: (n,) of mad.Reply. ``when``: (n,) seconds on the run's
+    clock at which the answer was taken, 0 without one. ``counts``: what went wrong."""
+
+    mads: npt.NDArray[np.uint8]
+    reply: npt.NDArray[np.uint8]
+    when: npt.NDArray[np.float64]
+    counts: Counter[str]
+    seconds: float
+
+
+class Batch:
+    """Prepared requests. ``groups``: per destination its key, address and MADs (256 bytes each), asked in this order.
+
+    Raises ValueError on more than 2**20 requests.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        groups: Sequence[tuple[Hashable, Address, Sequence[bytes | bytearray]]],
+        limits: Limits,
+    ) -> None:
+        self.transport = transport
+        self.limits = limits
+        self.keys = [key for key, _, mads in groups if mads]
+        self.ends = np.cumsum([len(mads) for _, _, mads in groups if mads], dtype=np.int64).tolist()
+        self.starts = [0, *self.ends[:-1]] if self.ends else []
+        count = self.ends[-1] if self.ends else 0
+        if count > MAX_BATCH:
+            raise ValueError(f"{count} requests in one batch: at most {MAX_BATCH}")
+        size, at = transport.size, transport.mad_at
+        self.frames = np.zeros((count, size), np.uint8)
+        self._flat = self.frames.data.cast("B") if count else memoryview(b"")
+        self.views = [self._flat[i * size : (i + 1) * size] for i in range(count)]
+        header = memoryview(bytearray(at))
+        row = 0
+        for _, address, mads in groups:
+            if not mads:
+                continue
+            transport.address(header, address, limits.timeout_ms)
+            self.frames[row : row + len(mads), :at] = np.frombuffer(header, np.uint8)
+            self.frames[row : row + len(mads), at:] = np.frombuffer(b"".join(mads), np.uint8).reshape(-1, MAD_SIZE)
+            row += len(mads)
+        self.owner: list[int] = np.repeat(
+            np.arange(len(self.keys)), np.subtract(self.ends, self.starts).astype(np.int64)
+        ).tolist()
+        self._index = np.arange(count, dtype=np.uint32)
+
+    def __len__(self) -> int:
+        return len(self.views)
+
+    def stamp(self, base: int) -> None:
+        """Write the transaction ids ``base`` | row into all requests."""
+        column = self.transport.mad_at + TID_LOW_AT
+        ids = (self._index | np.uint32(base)).astype(">u4")
+        self.frames[:, column : column + 4] = ids.view(np.uint8).reshape(-1, 4)
+
+    def restamp(self, row: int, base: int) -> None:
+        struct.pack_into(">I", self._flat, row * self.transport.size + self.transport.mad_at + TID_LOW_AT, base | row)
+
+    def run(
+        self,
+        health: Health,
+        tids: TidSpace,
+        *,
+        probe_silent: bool = True,
+        demote: bool = True,
+        deadline_s: float = 10.0,
+        progress: Callable[[int], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> BatchResult:
+        """Send everything once and collect. ``probe_silent``: ask silent destinations one request, else skip them.
+
+        ``demote``: destinations that stay silent are remembered in ``health``. Ends within ``deadline_s`` whatever happens.
+        ``progress`` is called ten times a second with the number of requests sent. Raises DeviceGone or TransportError.
+        """
+        started = clock()
+        run = BatchRun(self, health, tids, probe_silent=probe_silent, demote=demote, clock=clock)
+        try:
+            run.loop(started + deadline_s, progress)
+        except OSError as error:
+            raise device_error(error) from None
+        finally:
+            run.close()
+        return self._result(run, clock() - started)
+
+    def _result(self, run: BatchRun, seconds: float) -> BatchResult:
+        size, at = self.transport.size, self.transport.mad_at
+        blank = bytes(size)
+        missing = [row for row, frame in enumerate(run.answers) if frame is None]
+        frames = [blank if frame is None else frame for frame in run.answers] if missing else run.answers
+        joined = b"".join(frame for frame in frames if frame is not None)
+        received = np.frombuffer(joined, np.uint8).reshape(len(self), size)
+        mads = received[:, at:]
+        status = mads[:, STATUS_AT].astype(np.uint16) << 8 | mads[:, STATUS_AT + 1]
+        reply = _REPLY_OF_STATUS[status]
+        asked = self.frames[:, at:]
+        # An answer is one only if it says so, and is about what was asked: class and attribute.
+        strange = mads[:, METHOD_AT] != GET_RESP
+        for column in (1, ATTRIBUTE_AT, ATTRIBUTE_AT + 1):
+            strange |= mads[:, column] != asked[:, column]
+        if missing:
+            reply[missing] = [run.fate.get(row, Reply.SKIPPED) for row in missing]
+            strange[missing] = False
+        if strange.any():
+            run.counts["strange"] += int(strange.sum())
+            reply[strange] = Reply.OTHER
+        return BatchResult(mads, reply, np.array(run.when, np.float64), run.counts, seconds)
