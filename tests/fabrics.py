@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 
 from fabricd.model.topology import AGGREGATION, CA, SWITCH, Link, Node, Topology
 
@@ -147,3 +148,99 @@ def torus(size: tuple[int, int, int] = (3, 3, 2), hosts: int = 1) -> Topology:
             ):
                 build.cable(guid_of[x, y, z], guid_of[near])
     return build.with_lids()
+
+
+# --- random faults of a rail fabric; each returns what it did ---
+
+
+def host_links(topology: Topology) -> list[Link]:
+    return [link for link in topology.links if any(topology.nodes[guid].type == CA for guid, _ in (link.a, link.b))]
+
+
+def _ends(topology: Topology, link: Link) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(adapter end, switch end)."""
+    return (link.a, link.b) if topology.nodes[link.a[0]].type == CA else (link.b, link.a)
+
+
+def ports_down(topology: Topology, random: Random, count: int) -> list[Link]:
+    lost = random.sample(host_links(topology), count)
+    for link in lost:
+        topology.links.remove(link)
+    return lost
+
+
+def _swap(topology: Topology, one: Link, other: Link) -> None:
+    """Each adapter into the other's socket."""
+    (nic_a, leaf_a), (nic_b, leaf_b) = _ends(topology, one), _ends(topology, other)
+    for link in (one, other):
+        topology.links.remove(link)
+    topology.links += [Link(nic_a, leaf_b, 400.0, 4, "NDR"), Link(nic_b, leaf_a, 400.0, 4, "NDR")]
+
+
+def miscable(topology: Topology, random: Random, count: int, unit_of: dict[str, int]) -> set[str]:
+    """``count`` cables plugged into a free socket of a leaf of another unit; returns the hosts concerned."""
+    links = host_links(topology)
+    chosen = random.sample(links, count)
+    used = {ref for link in topology.links for ref in (link.a, link.b)}
+    hosts = set()
+    for link in chosen:
+        nic, leaf = _ends(topology, link)
+        unit = unit_of[topology.nodes[nic[0]].host]
+        others = sorted(
+            {
+                _ends(topology, other)[1][0]
+                for other in links
+                if unit_of[topology.nodes[_ends(topology, other)[0][0]].host] != unit
+            }
+        )
+        target = random.choice([guid for guid in others if guid != leaf[0]])
+        port = next(port for port in range(1, 65) if (target, port) not in used)
+        used.add((target, port))
+        topology.links.remove(link)
+        topology.links.append(Link(nic, (target, port), 400.0, 4, "NDR"))
+        hosts.add(topology.nodes[nic[0]].host)
+    return hosts
+
+
+def cross_rails(topology: Topology, random: Random, count: int) -> set[str]:
+    """Two NICs of each of ``count`` hosts swapped."""
+    hosts = random.sample(sorted({node.host for node in topology.nodes.values() if node.host}), count)
+    for host in hosts:
+        mine = [link for link in host_links(topology) if topology.nodes[_ends(topology, link)[0][0]].host == host]
+        _swap(topology, *random.sample(mine, 2))
+    return set(hosts)
+
+
+def forget_names(topology: Topology, random: Random, share: float) -> dict[int, str]:
+    """This share of the adapters says what the factory wrote; returns GUID -> the true host."""
+    adapters = sorted(guid for guid, node in topology.nodes.items() if node.type == CA)
+    chosen = random.sample(adapters, round(share * len(adapters)))
+    truth = {}
+    for guid in chosen:
+        node = topology.nodes[guid]
+        truth[guid] = node.host
+        node.name, node.host, node.labels = "MT4129 ConnectX7   Mellanox Technologies", "", {}
+    return truth
+
+
+def add_storage(topology: Topology, leaves: int = 2, servers: int = 4, spines: int = 4) -> Topology:
+    """Storage leaves every GPU host has one more NIC on, and storage servers."""
+    build = Builder(topology)
+    for link in topology.links:
+        for guid, port in (link.a, link.b):
+            build.used.setdefault(guid, set()).add(port)
+    hosts = sorted({node.host for node in topology.nodes.values() if node.host})
+    storage = [
+        build.switch(CORE_GUID + number, f"MF0;STORAGE-{number + 1:02d}:MQM9700/U1", 250) for number in range(leaves)
+    ]
+    for number, guid in enumerate(storage):
+        for index, host in enumerate(hosts):
+            build.cable(
+                guid, build.adapter(CORE_GUID + 0x10000 * (number + 1) + index, f"{host} mlx5_{8 + number}", host)
+            )
+        for server in range(servers):
+            name = f"store{server + 1:02d}"
+            build.cable(guid, build.adapter(CORE_GUID + 0x8000 + 16 * server + number, f"{name} mlx5_{number}", name))
+        for spine in range(spines):
+            build.cable(guid, SPINE_GUID + spine)
+    return topology

@@ -132,6 +132,19 @@ class Topology:
     faults: list[Fault] = field(default_factory=list)
     rejects: Rejects = field(default_factory=Rejects)
     source: str = ""  # smp | ibnetdiscover | file | ufm | lldp | …
+    port_labels: dict[PortRef, str] = field(default_factory=dict)  # faceplate label, where it is not the port number
+
+    def port_label(self, guid: int, port: int) -> str:
+        """The port as printed on the box: ``1/16/1`` (cage 16, its first port), else the port number."""
+        return self.port_labels.get((guid, port), str(port))
+
+    def port_name(self, guid: int, port: int) -> str:
+        """A port as people name it: ``LEAF-01 1/16/1``, ``gpu001 mlx5_0``; the GUID where the node has no name."""
+        node = self.nodes.get(guid)
+        name = (node.labels.get("short") or node.name if node is not None else "") or format_guid(guid)
+        if node is not None and node.type == CA and node.num_ports == 1:
+            return name
+        return f"{name} {self.port_label(guid, port)}"
 
     def neighbours(self) -> dict[PortRef, PortRef]:
         """Both directions of every link."""
