@@ -1,0 +1,474 @@
+"""The clockwork: one slot moves at most one quantum per port.
+
+A slot lasts three quarters of the time the fastest port needs for a quantum. In it, every port that is free, allowed by flow
+control and has something queued sends one quantum; slower ports stay busy for several slots (their finish times are
+kept exactly). All ports are handled together as arrays, so a slot costs tens of microseconds whatever the load.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from fabricd.flow.arbiter import LaneArbiter
+from fabricd.flow.controls import Controls
+from fabricd.flow.counters import Counters
+from fabricd.flow.graph import BoolArray, FloatArray, Graph, IntArray
+from fabricd.flow.pause import CreditControl, PauseControl
+from fabricd.flow.queues import Queues
+from fabricd.flow.rate_control import RateControl
+from fabricd.flow.routing import Routes, spread
+from fabricd.flow.settings import DROP_LANE, FabricSettings
+from fabricd.flow.sources import Flows
+
+_EMPTY: IntArray = np.zeros(0, dtype=np.int64)
+Arrival = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]  # port, lane, flow, size, sl, ce
+
+
+class Watcher(Protocol):
+    """Sees every slot (the truth recorder)."""
+
+    def sent(self, port: IntArray, flow: IntArray, size: IntArray) -> None: ...
+
+    def slot(self, engine: Engine, waiting: BoolArray) -> None: ...
+
+
+class Engine:
+    """State and one-slot step. P ports, V lanes; rows are port * V + lane."""
+
+    def __init__(self, graph: Graph, settings: FabricSettings, controls: Controls, routes: Routes, seed: int) -> None:
+        p, v = len(graph.ports), settings.lanes
+        self.graph, self.settings, self.controls, self.routes = graph, settings, controls, routes
+        self.rng = np.random.default_rng(seed)
+        self.quantum = int(settings.quantum_bytes * settings.slowdown)
+        self.dt = 0.75 * self.quantum / float(graph.rate.max())
+        self.slot = 0
+        fifo = (settings.arbiter or ("fifo" if settings.kind == "ethernet" else "round_robin")) == "fifo"
+        self.queues = Queues(p, v, graph.width, fifo)
+        self.flows = Flows()
+        self.cc = RateControl(settings.cc, settings.slowdown)
+        self.counters = Counters.zeros(p, v)
+        self.arbiter = LaneArbiter(p, v, controls)
+        self.credit = CreditControl(graph, settings) if settings.kind == "infiniband" else None
+        self.pause = None if self.credit else PauseControl(graph, settings, controls)
+        self.host_rows: IntArray = (graph.endpoints[:, None] * v + np.arange(v)).reshape(-1)
+        self.received: FloatArray = np.zeros((len(graph.endpoints), v))  # bytes in receive buffers of slow hosts
+        travel = (graph.delay + settings.mtu_bytes / graph.rate) * settings.slowdown
+        self.hops: IntArray = np.maximum(1, np.rint(travel / self.dt)).astype(np.int64)  # [P] slots on the cable
+        self.notice_slots = 4 * int(self.hops.max())
+        ring = self.notice_slots + 1
+        self._arrivals: list[list[Arrival]] = [[] for _ in range(ring)]
+        self._pauses: list[list[tuple[IntArray, bool]]] = [[] for _ in range(ring)]
+        self._credits: list[list[tuple[IntArray, IntArray]]] = [[] for _ in range(ring)]
+        self._notices: list[list[IntArray]] = [[] for _ in range(ring)]
+        self.free_at: FloatArray = np.zeros(p)
+        self.limit_at: FloatArray = np.zeros(controls.rate_limit.shape)
+        self.fixed_path: IntArray | None = None  # [F, N] egress position per flow and node, -1 = by the tables
+        self.watcher: Watcher | None = None
+        self.completed: list[tuple[float, IntArray]] = []
+        self._wake: FloatArray = np.zeros(p)
+        self._tick_slots = max(1, int(min(4e-6, settings.cc.increase_timer_s / 4) * settings.slowdown / self.dt))
+        self._slow_hosts: IntArray = _EMPTY
+        self.refresh_controls()
+
+    @property
+    def now(self) -> float:
+        return self.slot * self.dt
+
+    def refresh_controls(self) -> None:
+        """Call after a control was written: derived arrays follow."""
+        c = self.controls
+        self._schedulable = (c.low_weight > 0) | (c.high_weight > 0)
+        self._slow_hosts = np.flatnonzero(np.isfinite(c.drain) | c.storm | (self.received.sum(axis=1) > 0))
+        self._storm_ports = self.graph.endpoints[c.storm]
+        self._limited = bool(np.isfinite(c.rate_limit).any())
+        self._any_adaptive = bool(c.adaptive.any())
+        self._marks = c.ecn_pmax > 0
+        self._all_up = bool(c.link_up.all())
+        self.flows.dirty = True
+
+    # ---------------------------------------------------------------- one slot
+
+    def step(self) -> None:
+        """Advance one slot."""
+        place = self.slot % len(self._arrivals)
+        now = self.now
+        if self._credits[place]:
+            self._return_credits(place)
+        for rows, state in self._pauses[place]:
+            self._hear_pause(rows, state)
+        self._pauses[place] = []
+        for arrival in self._arrivals[place]:
+            self._arrive(*arrival)
+        self._arrivals[place] = []
+        for flows in self._notices[place]:
+            self._notify(flows, now)
+        self._notices[place] = []
+        if len(self._slow_hosts):
+            self._drain_hosts()
+        if self.cc.active and self.slot % self._tick_slots == 0:
+            self.cc.tick(now)
+        if self.pause is not None:
+            self._ask_for_pause(self.pause)
+        self._send(now)
+        self.slot += 1
+
+    def _return_credits(self, place: int) -> None:
+        assert self.credit is not None
+        flat = self.credit.credits.reshape(-1)
+        for rows, sizes in self._credits[place]:
+            np.add.at(flat, rows, sizes)
+        self._credits[place] = []
+
+    def _hear_pause(self, rows: IntArray, state: bool) -> None:
+        assert self.pause is not None
+        self.pause.blocked.reshape(-1)[rows] = state
+        if state:
+            self.counters.pfc_rx.reshape(-1)[rows] += 1
+
+    def _ask_for_pause(self, pause: PauseControl) -> None:
+        v = self.settings.lanes
+        rise, fall = pause.evaluate(self.queues.ingress, self._storm_ports)
+        for rows, state in ((rise, True), (fall, False)):
+            if not len(rows):
+                continue
+            counter = self.counters.pfc_tx if state else self.counters.pfc_xon_tx
+            counter.reshape(-1)[rows] += 1
+            port = rows // v
+            up = self.graph.peer[port] * v + rows % v
+            for hop, chosen in _by_value(self.hops[port]):
+                self._pauses[(self.slot + hop) % len(self._pauses)].append((up[chosen], state))
+
+    def _drain_hosts(self) -> None:
+        """Slow hosts take bytes out of their receive buffer; credits or room follow."""
+        hosts = self._slow_hosts
+        v = self.settings.lanes
+        held = self.received[hosts]
+        rate = np.where(self.controls.storm[hosts], 0.0, np.minimum(self.controls.drain[hosts], 1e18))
+        budget = rate * self.dt
+        total = held.sum(axis=1)
+        share = np.minimum(1.0, budget / np.maximum(total, 1e-9))
+        taken = held * share[:, None]
+        self.received[hosts] = held - taken
+        rows = (self.graph.endpoints[hosts][:, None] * v + np.arange(v)).reshape(-1)
+        self.queues.ingress[rows] = np.rint(self.received[hosts]).astype(np.int64).reshape(-1)
+        if self.credit is not None:
+            up = self.graph.peer[self.graph.endpoints[hosts]]
+            owed = self.credit.capacity[up] - self.credit.credits[up] - self._in_flight(up)
+            give = np.maximum(owed - np.ceil(self.received[hosts]).astype(np.int64), 0)
+            self.credit.credits[up] += give
+        self._slow_hosts = hosts[np.isfinite(self.controls.drain[hosts]) | self.controls.storm[hosts]]
+
+    def _in_flight(self, ports: IntArray) -> IntArray:
+        """[n, V] bytes on the cables leaving ``ports``."""
+        v = self.settings.lanes
+        total = np.zeros(len(self.graph.ports) * v, dtype=np.int64)
+        for batch in self._arrivals:
+            for port, lane, _, size, _, _ in batch:
+                np.add.at(total, self.graph.peer[port] * v + lane, size)
+        return total.reshape(-1, v)[ports]
+
+    # ---------------------------------------------------------------- arrivals
+
+    def _arrive(
+        self, port: IntArray, lane: IntArray, flow: IntArray, size: IntArray, sl: IntArray, ce: IntArray
+    ) -> None:
+        if not self._all_up:
+            up = self.controls.link_up[port]
+            if not up.all():
+                self._discard(port[~up], lane[~up], flow[~up], size[~up])
+                port, lane, flow, size, sl, ce = port[up], lane[up], flow[up], size[up], sl[up], ce[up]
+        packets = -(-size // self.settings.mtu_bytes)
+        counters = self.counters
+        counters.rx_bytes[port, lane] += size
+        counters.rx_pkts[port, lane] += packets
+        counters.sl_rx_bytes[port, sl] += size
+        endpoint = self.graph.endpoint_of[port]
+        at_host = endpoint >= 0
+        if at_host.any():
+            self._deliver(
+                port[at_host], lane[at_host], flow[at_host], size[at_host], sl[at_host], ce[at_host], endpoint[at_host]
+            )
+        transit = ~at_host
+        if transit.any():
+            self._forward(port[transit], lane[transit], flow[transit], size[transit], sl[transit], ce[transit])
+
+    def _forward(
+        self, port: IntArray, lane: IntArray, flow: IntArray, size: IntArray, sl: IntArray, ce: IntArray
+    ) -> None:
+        v = self.settings.lanes
+        source = port * v + lane
+        node = self.graph.node_of[port]
+        local = self._route(node, flow, sl)
+        egress = self.graph.node_ports[node, local]
+        out_lane = self.controls.lane_of[egress, self.graph.local[port], sl]
+        bad = (local < 0) | (out_lane == DROP_LANE)
+        if self.pause is not None:
+            bad |= self.pause.overflow(source, self.queues.ingress, size)
+        if not self._all_up:
+            bad |= ~self.controls.link_up[egress]
+        if bad.any():
+            self._discard(port[bad], lane[bad], flow[bad], size[bad])
+            good = ~bad
+            port, local, egress, out_lane = port[good], local[good], egress[good], out_lane[good]
+            source, flow, size, sl, ce = source[good], flow[good], size[good], sl[good], ce[good]
+        position = self.graph.local[port]
+        stamp = (self.slot << 8) | ((position * 5 + self.slot) & 255)
+        self.queues.push(egress * v + out_lane, position, source, local, (flow, size, sl, ce), stamp)
+
+    def _route(self, node: IntArray, flow: IntArray, sl: IntArray) -> IntArray:
+        flows, routes = self.flows, self.routes
+        dst = flows.dst[flow]
+        if self.settings.kind == "ethernet":
+            pick = spread(flows.hash[flow], node, routes.count[node, dst])
+            local = routes.sets[node, dst, pick]
+        else:
+            local = routes.lft[node, dst]
+        if self.fixed_path is not None:
+            fixed = self.fixed_path[flow, node]
+            local = np.where(fixed >= 0, fixed, local)
+        if self._any_adaptive:
+            free = np.flatnonzero(self.controls.adaptive[sl])
+            if len(free):
+                members = routes.sets[node[free], dst[free]]
+                ports = self.graph.node_ports[node[free][:, None], members]
+                v = self.settings.lanes
+                load = (
+                    self.queues.bytes.reshape(-1, v).sum(axis=1)[ports] + self.rng.random(members.shape) * self.quantum
+                )
+                load = np.where((members >= 0) & self.controls.link_up[ports], load, np.inf)
+                best = np.take_along_axis(members, load.argmin(axis=1)[:, None], axis=1)[:, 0]
+                local[free] = best
+        return local
+
+    def _deliver(
+        self,
+        port: IntArray,
+        lane: IntArray,
+        flow: IntArray,
+        size: IntArray,
+        sl: IntArray,
+        ce: IntArray,
+        endpoint: IntArray,
+    ) -> None:
+        flows = self.flows
+        np.add.at(flows.delivered, flow, size)
+        done = flow[flows.delivered[flow] >= flows.watch[flow]]
+        if len(done):
+            self.completed.append((self.now, np.unique(done)))
+        marked = ce > 0
+        if marked.any():
+            self.counters.ce_rx[port[marked]] += ce[marked]
+            self.counters.sl_fecn[port[marked], sl[marked]] += ce[marked]
+            self._send_notices(port[marked], flow[marked])
+        slow = (
+            np.isfinite(self.controls.drain[endpoint]) | self.controls.storm[endpoint]
+            if len(self._slow_hosts)
+            else None
+        )
+        if slow is not None and slow.any():
+            self.received[endpoint[slow], lane[slow]] += size[slow]
+        if self.credit is not None:
+            fast = ~slow if slow is not None else slice(None)
+            rows = self.graph.peer[port[fast]] * self.settings.lanes + lane[fast]
+            self._give_back(rows, size[fast], port[fast])
+
+    def _send_notices(self, port: IntArray, flow: IntArray) -> None:
+        if not self.cc.active:
+            return
+        self.cc.resize(self.flows.n)
+        wait = self.cc.settings.cnp_interval_s * self.settings.slowdown
+        due = self.now - self.cc.last_notice[flow] >= wait
+        if due.any():
+            flow, port = flow[due], port[due]
+            self.cc.last_notice[flow] = self.now
+            self.counters.cnp_tx[port] += 1
+            self._notices[(self.slot + self.notice_slots) % len(self._notices)].append(flow)
+
+    def _notify(self, flow: IntArray, now: float) -> None:
+        flow = np.unique(flow)
+        np.add.at(self.counters.cnp_rx, self.flows.port[flow], 1)
+        np.add.at(self.counters.sl_becn, (self.flows.port[flow], self.flows.sl[flow]), 1)
+        self.cc.notify(flow, now)
+
+    def _give_back(self, rows: IntArray, sizes: IntArray, receiver: IntArray) -> None:
+        """Credits for ``rows`` (sender rows) travel back over the cable from ``receiver``."""
+        for hop, chosen in _by_value(self.hops[receiver]):
+            self._credits[(self.slot + hop) % len(self._credits)].append((rows[chosen], sizes[chosen]))
+
+    def _discard(self, port: IntArray, lane: IntArray, flow: IntArray, size: IntArray) -> None:
+        """Lost quanta are counted where they died and offered again by their source, as a reliable transport does."""
+        np.add.at(self.counters.drops, (port, lane), -(-size // self.settings.mtu_bytes))
+        np.add.at(self.flows.lost, flow, size)
+        np.add.at(self.flows.backlog, flow, size)
+        if self.credit is not None:
+            self._give_back(self.graph.peer[port] * self.settings.lanes + lane, size, port)
+
+    def purge(self, port: int) -> None:
+        """Discard everything queued at an egress whose link went down."""
+        v, width = self.settings.lanes, self.graph.width
+        position = int(self.graph.local[port])
+        for row in range(port * v, port * v + v):
+            while self.queues.count[row]:
+                voq = row * width + np.flatnonzero(self.queues.head[row * width : (row + 1) * width] >= 0)
+                rows = np.full(len(voq), row)
+                for k in range(len(voq)):  # one at a time: a row may appear once per call
+                    slot = self.queues.pop(rows[k : k + 1], voq[k : k + 1], np.array([position]), self.slot)
+                    source, size = self.queues.source[slot], self.queues.size[slot]
+                    np.add.at(
+                        self.counters.drops,
+                        (np.array([port]), np.array([row % v])),
+                        -(-size // self.settings.mtu_bytes),
+                    )
+                    np.add.at(self.flows.lost, self.queues.flow[slot], size)
+                    np.add.at(self.flows.backlog, self.queues.flow[slot], size)
+                    if self.credit is not None:
+                        receiver = source // v
+                        self._give_back(self.graph.peer[receiver] * v + source % v, size, receiver)
+
+    # ---------------------------------------------------------------- departures
+
+    def _blocked(self) -> BoolArray:
+        if self.credit is not None:
+            return self.credit.blocked
+        assert self.pause is not None
+        return self.pause.blocked & self.controls.pfc_on
+
+    def _send(self, now: float) -> None:
+        v, flows = self.settings.lanes, self.flows
+        if flows.dirty:
+            lane = self.controls.lane_of[flows.port, self.graph.width, flows.sl]
+            flows.regroup(np.where(lane == DROP_LANE, -1, lane), v)
+        blocked = self._blocked()
+        queued = (self.queues.count > 0).reshape(blocked.shape)
+        rows, flow_of_row = flows.candidates(now)
+        if self._limited and len(rows):
+            open_ = self.limit_at[flows.src[flow_of_row], flows.sl[flow_of_row]] <= now
+            rows, flow_of_row = rows[open_], flow_of_row[open_]
+        queued.reshape(-1)[rows] = True
+        allowed = queued & ~blocked & self._schedulable
+        free = self.free_at <= now
+        if not self._all_up:
+            queued &= self.controls.link_up[:, None]
+            free &= self.controls.link_up
+        port = np.flatnonzero(free & allowed.any(axis=1))
+        if len(port):
+            lane = self.arbiter.choose(port, allowed[port], float(self.quantum))
+            row = port * v + lane
+            host = self.graph.endpoint_of[port] >= 0
+            chosen = np.zeros(len(port), dtype=np.int64)
+            if host.any():
+                table = self._flow_table(rows, flow_of_row)
+                chosen[host] = table[row[host]]
+            self._depart(port, lane, row, host, chosen, now)
+        self._account(blocked, queued, free, port)
+
+    def _flow_table(self, rows: IntArray, flow_of_row: IntArray) -> IntArray:
+        table = np.zeros(self.queues.count.shape, dtype=np.int64)
+        table[rows] = flow_of_row
+        return table
+
+    def _depart(
+        self, port: IntArray, lane: IntArray, row: IntArray, host: BoolArray, flow: IntArray, now: float
+    ) -> None:
+        flows, queues, counters = self.flows, self.queues, self.counters
+        n = len(port)
+        size, sl, ce = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        if host.any():
+            f = flow[host]
+            take = np.minimum(flows.backlog[f], self.quantum)
+            flows.backlog[f] -= take
+            flows.sent[f] += take
+            flows.last[f] = self.slot + 1
+            size[host], sl[host] = take, flows.sl[f]
+            self._pace(f, take, port[host], now)
+        inner = ~host
+        if inner.any():
+            p, r = port[inner], row[inner]
+            voq = queues.pick(r)
+            slot = queues.pop(r, voq, self.graph.local[p], self.slot)
+            size[inner], sl[inner] = queues.size[slot], queues.sl[slot]
+            flow[inner], ce[inner] = queues.flow[slot], queues.ce[slot]
+            if self.credit is not None:
+                source = queues.source[slot]
+                receiver = source // self.settings.lanes
+                self._give_back(
+                    self.graph.peer[receiver] * self.settings.lanes + source % self.settings.lanes,
+                    size[inner],
+                    receiver,
+                )
+            ce[inner] += self._mark(p, lane[inner], r, size[inner])
+        start = np.where(self.free_at[port] > now - self.dt, self.free_at[port], now)
+        self.free_at[port] = start + size / self.controls.rate[port]
+        if self.credit is not None:
+            self.credit.credits[port, lane] -= size
+        counters.tx_bytes[port, lane] += size
+        counters.tx_pkts[port, lane] += -(-size // self.settings.mtu_bytes)
+        counters.sl_tx_bytes[port, sl] += size
+        there = self.graph.peer[port]
+        for hop, chosen in _by_value(self.hops[port]):
+            self._arrivals[(self.slot + hop) % len(self._arrivals)].append(
+                (there[chosen], lane[chosen], flow[chosen], size[chosen], sl[chosen], ce[chosen])
+            )
+        if self.watcher is not None:
+            self.watcher.sent(port, flow, size)
+
+    def _pace(self, flow: IntArray, size: IntArray, port: IntArray, now: float) -> None:
+        flows = self.flows
+        if self.cc.active:
+            self.cc.resize(flows.n)
+            rate = self.cc.rate[flow] * self.controls.rate[port]
+            flows.next_ok[flow] = np.where(flows.next_ok[flow] > now - self.dt, flows.next_ok[flow], now) + size / rate
+        if self._limited:
+            src, sl = flows.src[flow], flows.sl[flow]
+            limit = self.controls.rate_limit[src, sl]
+            self.limit_at[src, sl] = np.maximum(self.limit_at[src, sl], now - self.dt) + size / limit
+
+    def _mark(self, port: IntArray, lane: IntArray, row: IntArray, size: IntArray) -> IntArray:
+        """Congestion marks on departing quanta, by the queue left behind."""
+        c = self.controls
+        queue = self.queues.bytes[row].astype(float)
+        low, high, top = c.ecn_kmin[port, lane], c.ecn_kmax[port, lane], c.ecn_pmax[port, lane]
+        over = (queue > low) & (top > 0)
+        marks = np.zeros(len(port), dtype=np.int64)
+        hit = np.flatnonzero(over)
+        if len(hit):
+            span = np.maximum(high[hit] - low[hit], 1.0)
+            chance = np.where(queue[hit] >= high[hit], 1.0, top[hit] * (queue[hit] - low[hit]) / span)
+            marks[hit] = self.rng.binomial(-(-size[hit] // self.settings.mtu_bytes), chance)
+            self.counters.ecn_marked[port[hit], lane[hit]] += marks[hit]
+            self.counters.time_congested_ns[port[hit]] += self.dt * 1e9
+        return marks
+
+    def _account(self, blocked: BoolArray, queued: BoolArray, free: BoolArray, sent: IntArray) -> None:
+        """Waiting and pause times of this slot."""
+        ns = self.dt * 1e9
+        counters = self.counters
+        counters.paused_ns[blocked] += ns
+        waiting = blocked & queued
+        if waiting.any():
+            counters.xmit_wait_ns[waiting] += ns
+            free[sent] = False
+            counters.port_wait_ns[free & waiting.any(axis=1)] += ns
+        if self.pause is not None and self.settings.pause_refresh and self.pause.asking.any():
+            self._repeat_pause(self.pause)
+        np.maximum(counters.queue_max, self.queues.bytes.reshape(blocked.shape), out=counters.queue_max)
+        if self.watcher is not None:
+            self.watcher.slot(self, waiting)
+
+    def _repeat_pause(self, pause: PauseControl) -> None:
+        """A sender of pause repeats the frame before its quanta (65535 x 512 bit times) run out; half that is usual."""
+        port, lane = np.nonzero(pause.asking)
+        frames = self.dt * self.graph.rate[port] / (65535 * 64 / 2)
+        self.counters.pfc_tx[port, lane] += frames
+        self.counters.pfc_rx[self.graph.peer[port], lane] += frames
+
+
+def _by_value(values: IntArray) -> list[tuple[int, IntArray | slice]]:
+    """Group positions by value; one group (the usual case) costs no copy."""
+    first = int(values[0]) if len(values) else 0
+    same = values == first
+    if same.all():
+        return [(first, slice(None))] if len(values) else []
+    return [(int(value), np.flatnonzero(values == value)) for value in np.unique(values)]
