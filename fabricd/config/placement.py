@@ -31,7 +31,7 @@ class PlacementConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = "auto"
     avoid_faults: Annotated[
         list[str], Meta(description="kinds of topology faults whose hosts get no new job (prefixes match)")
-    ] = ["crossed_rail", "crossed_rails", "missing_rail", "wrong_group", "miswired", "miscabled"]
+    ] = msgspec.field(default_factory=lambda: ["crossed_rail", "missing_rail", "miscabled"])
     refine_seconds: Annotated[
         float, Meta(ge=0, le=60, description="time limit of the CP-SAT refinement; 0 = greedy and local search only")
     ] = 2.0

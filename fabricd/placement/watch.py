@@ -1,0 +1,76 @@
+"""Watch mode: a scheduler's file kept true to the fabric. Written atomically, at most once per interval, only on change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fabricd.config.placement import PlacementConfig
+from fabricd.errors import FabricdError
+from fabricd.model.topology import Topology
+from fabricd.placement.changes import causes, membership_changes
+from fabricd.placement.exporters import export
+from fabricd.placement.exporters.names import load_names, save_names
+from fabricd.placement.fabric import Fabric, compile_fabric
+from fabricd.placement.files import write_atomically
+
+STABLE_LOOKS = 2
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Feed it topologies; it decides when to write. A change must be seen in STABLE_LOOKS looks in a row, so that a port that
+    flaps between two looks does not rewrite the file. ``settled`` is the topology last written."""
+
+    format: str
+    out: str
+    config: PlacementConfig
+    names: str = ""
+    clock: Callable[[], float] = time.monotonic
+    settled: Topology | None = None
+    written_at: float | None = None
+    _seen: str = field(default="")
+    _looks: int = field(default=0)
+
+    def look(self, topology: Topology) -> dict[str, Any] | None:
+        """One look at the fabric. Returns the record of a write (what changed and why), or None when nothing was written."""
+        text, book = self._render(topology)
+        if self.settled is None and self._current() == text:
+            self.settled = topology
+        if text == self._current():
+            self._looks = 0
+            return None
+        self._looks = self._looks + 1 if text == self._seen else 1
+        self._seen = text
+        now = self.clock()
+        first = self.settled is None and not Path(self.out).exists()
+        if not first and self._looks < STABLE_LOOKS:
+            return None
+        if self.written_at is not None and now - self.written_at < self.config.export_min_interval_s:
+            return None
+        write_atomically(self.out, text)
+        if self.names and book is not None:
+            save_names(self.names, book)
+        before, self.settled, self.written_at, self._looks = self.settled, topology, now, 0
+        after: Fabric = compile_fabric(topology)
+        record: dict[str, Any] = {"written": self.out, "format": self.format, "digest": after.digest}
+        if before is None:
+            return {**record, "changes": [{"what": "first export", "nodes": len(after.hosts)}], "why": []}
+        return {**record, "changes": membership_changes(compile_fabric(before), after), "why": causes(before, topology)}
+
+    def _render(self, topology: Topology) -> tuple[str, Any]:
+        if not self.names:
+            return export(topology, self.format, self.config), None
+        book = load_names(self.names)
+        return export(topology, self.format, self.config, names=book.names(topology)), book
+
+    def _current(self) -> str | None:
+        try:
+            return Path(self.out).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise FabricdError(f"{self.out}: {error}") from None
