@@ -81,6 +81,7 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
         into, out = block.into[switches], block.out[switches]
         s = stall[into]
         q, b = queue[out], backlog[out]
+        q = shares.propensity(block, switches, composition) if params.theta_rounds else q
         weight = composition * q[:, None, :]
         weight *= np.minimum(1.0, b[:, None, :] / np.maximum(s, 1e-9)[:, :, None]) ** params.sharpness
         best = np.where(composition > 0.02, b[:, None, :], 0.0).max(axis=2)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.detect.blame import Candidate, Graph, graph
+from fabricd.detect.blame import Candidate, Graph, evidence, graph
 from fabricd.detect.episodes import Episode, Episodes
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.features import FeatureMaker, Features
@@ -52,7 +52,9 @@ class Detector:
             if prio == self.control:
                 continue
             shares = self._shares[prio]
-            shares.push(features.tx[:, prio])
+            backlog, queue = evidence(features, prio, self.params)
+            own = queue / np.maximum(backlog, 1e-9) ** self.params.sharpness
+            shares.push(features.tx[:, prio], features.stall[:, prio], backlog * own, features.unknown[:, prio])
             found = graph(self.fabric, features, prio, shares, self.params)
             if found is None:
                 continue

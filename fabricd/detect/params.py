@@ -15,13 +15,15 @@ class Params:
         0.8  # weight of the past per interval in who-feeds-whom; larger = steadier, slower to follow new flows
     )
     depth: int = 12  # intervals kept for the regression of egress on ingress rates
-    em_rounds: int = 4  # rounds of the share estimate per interval
+    em_rounds: int = 20  # rounds of the share estimate per interval
+    theta_rounds: int = 10  # rounds of the queue estimate per interval
     sharpness: float = 4.0  # how strongly a busier egress is preferred as the blocker
     explain: float = 0.7  # an egress explains a wait only if it is backlogged at least this share of it
     root_mass: float = 0.2  # blocked ports an egress must hold in an interval to be a candidate root
     main_stall: float = 0.05  # ... and be the main cause of a port that waits this much
     main_share: float = 0.5  # ... where main cause means this share of its wait
     raise_after: float = 4.0  # evidence, in intervals of a just sufficient root, before a verdict is raised
+    at_once: float = 2.0  # most evidence one interval may bring; raise_after / at_once is the least number of intervals
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
     gap: int = 3  # intervals without evidence an episode survives
     affected_share: float = 0.05  # a port is affected when the root holds it this share of the episode

@@ -25,13 +25,16 @@ class Shares:
         self.fabric = fabric
         self.params = params
         self._ring = np.zeros((params.depth, fabric.size + 1), np.float32)
+        self._stall = np.zeros_like(self._ring)
+        self._backlog = np.zeros_like(self._ring)
         self._filled = 0
-        self._estimate: list[dict[int, Array]] = [{} for _ in fabric.blocks]
+        self._estimate: list[dict[int, tuple[Array, Array]]] = [{} for _ in fabric.blocks]
 
-    def push(self, volume: Floats) -> None:
+    def push(self, volume: Floats, stall: Floats, backlog: Floats, unknown: npt.NDArray[np.bool_]) -> None:
         """Volumes (P+1,) of the interval, newest last."""
-        self._ring = np.roll(self._ring, -1, axis=0)
-        self._ring[-1] = volume
+        for ring, new in ((self._ring, volume), (self._stall, np.where(unknown, np.nan, stall)), (self._backlog, backlog)):
+            ring[:-1] = ring[1:]
+            ring[-1] = new
         self._filled = min(self._filled + 1, len(self._ring))
 
     def of(self, number: int, block: Block, rows: Ints) -> tuple[Array, Array]:
@@ -56,11 +59,40 @@ class Shares:
             shares = shares * factor
             total = shares.sum(axis=2, keepdims=True)
             shares = np.where(total > tiny, shares / np.maximum(total, tiny), shares)
-        for at, row in enumerate(rows):
-            self._estimate[number][int(row)] = shares[at]
-        flow = shares * np.maximum(volume, tiny)[:, :, None]
+        flow = shares * volume[:, :, None]
         arriving = flow.sum(axis=1, keepdims=True)
-        return shares, np.where(arriving > tiny * tiny, flow / np.maximum(arriving, tiny * tiny), np.float32(0))
+        composition = np.where(arriving > tiny, flow / np.maximum(arriving, tiny), np.float32(0))
+        for at, row in enumerate(rows):
+            before = self._estimate[number].get(int(row))
+            if before is not None:
+                composition[at] = np.where(arriving[at] > tiny, composition[at], before[1])
+            self._estimate[number][int(row)] = shares[at], composition[at]
+        return shares, composition
+
+    def propensity(self, block: Block, rows: Ints, composition: Array) -> Array:
+        """(n, R): how much an egress's activity explains the stalls of the ingresses that feed it, over the last intervals.
+
+        Model: stall_i(k) = sum_o C_io b_o(k) theta_o, theta >= 0, fitted by the multiplicative update from theta = b^sharpness.
+        A steady egress cannot explain a wait that comes and goes, nor can one whose main feeders do not wait.
+        """
+        depth = max(self._filled, 1)
+        weight = self.params.memory ** np.arange(depth - 1, -1, -1, dtype=np.float32)
+        stall = self._stall[-depth:, block.into[rows]].transpose(1, 2, 0)  # n, R(in), K
+        active = self._backlog[-depth:, block.out[rows]].transpose(1, 2, 0)  # n, R(out), K
+        seen = ~np.isnan(stall)
+        stall = np.nan_to_num(stall)
+        w = weight / weight.sum()
+        level = active[:, :, -1]
+        theta = np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)
+        tiny = np.float32(1e-6)
+        span = np.matmul(composition.transpose(0, 2, 1), seen * w)  # n, O, K
+        norm = (span * active).sum(axis=2)
+        for _ in range(self.params.theta_rounds):
+            fitted = np.matmul(composition, theta[:, :, None] * active)  # n, I, K
+            ratio = np.where(seen, stall / np.maximum(fitted, tiny), 0) * w
+            gain = (np.matmul(composition.transpose(0, 2, 1), ratio) * active).sum(axis=2)
+            theta = np.where(norm > tiny, theta * gain / np.maximum(norm, tiny), theta)
+        return theta * level
 
     def _start(self, number: int, rows: Ints, allowed: npt.NDArray[np.bool_], out: Array) -> Array:
         """The estimate of the interval before where there is one, mixed with gravity; else gravity."""
@@ -73,5 +105,5 @@ class Shares:
             before = known.get(int(row))
             if before is not None:
                 idle = total[at, :, 0] <= 0
-                gravity[at] = np.where(idle[:, None], before, gravity[at])
+                gravity[at] = np.where(idle[:, None], before[0], gravity[at])
         return gravity
