@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,17 @@ import numpy.typing as npt
 from fabricd.ib.batch_run import BatchRun
 from fabricd.ib.health import Health
 from fabricd.ib.limits import MAX_BATCH, Limits, TidSpace
-from fabricd.ib.mad import ATTRIBUTE_AT, GET_RESP, MAD_SIZE, METHOD_AT, STATUS_AT, TID_LOW_AT, Reply, classify
+from fabricd.ib.mad import (
+    ATTRIBUTE_AT,
+    GET_RESP,
+    GMP_DATA_AT,
+    MAD_SIZE,
+    METHOD_AT,
+    STATUS_AT,
+    TID_LOW_AT,
+    Reply,
+    classify,
+)
 from fabricd.ib.transport import Address, Transport, device_error
 
 _REPLY_OF_STATUS = np.array([classify(status) for status in range(1 << 16)], np.uint8)
@@ -49,32 +60,46 @@ class Batch:
     ) -> None:
         self.transport = transport
         self.limits = limits
-        self.keys = [key for key, _, mads in groups if mads]
-        self.ends = np.cumsum([len(mads) for _, _, mads in groups if mads], dtype=np.int64).tolist()
-        self.starts = [0, *self.ends[:-1]] if self.ends else []
-        count = self.ends[-1] if self.ends else 0
-        if count > MAX_BATCH:
-            raise ValueError(f"{count} requests in one batch: at most {MAX_BATCH}")
+        groups = [group for group in groups if group[2]]
         size, at = transport.size, transport.mad_at
-        self.frames = np.zeros((count, size), np.uint8)
-        self._flat = self.frames.data.cast("B") if count else memoryview(b"")
-        self.views = [self._flat[i * size : (i + 1) * size] for i in range(count)]
+        frames = np.zeros((sum(len(mads) for _, _, mads in groups), size), np.uint8)
         header = memoryview(bytearray(at))
         row = 0
         for _, address, mads in groups:
-            if not mads:
-                continue
             transport.address(header, address, limits.timeout_ms)
-            self.frames[row : row + len(mads), :at] = np.frombuffer(header, np.uint8)
-            self.frames[row : row + len(mads), at:] = np.frombuffer(b"".join(mads), np.uint8).reshape(-1, MAD_SIZE)
+            frames[row : row + len(mads), :at] = np.frombuffer(header, np.uint8)
+            frames[row : row + len(mads), at:] = np.frombuffer(b"".join(mads), np.uint8).reshape(-1, MAD_SIZE)
             row += len(mads)
-        self.owner: list[int] = np.repeat(
-            np.arange(len(self.keys)), np.subtract(self.ends, self.starts).astype(np.int64)
-        ).tolist()
-        self._index = np.arange(count, dtype=np.uint32)
+        self._lay_out([key for key, _, _ in groups], [len(mads) for _, _, mads in groups], frames)
+
+    def _lay_out(self, keys: list[Hashable], counts: list[int], frames: npt.NDArray[np.uint8]) -> None:
+        if len(frames) > MAX_BATCH:
+            raise ValueError(f"{len(frames)} requests in one batch: at most {MAX_BATCH}")
+        self.keys = keys
+        self.ends: list[int] = list(accumulate(counts))
+        self.starts: list[int] = [end - count for end, count in zip(self.ends, counts, strict=True)]
+        self.owner: list[int] = [c for c, count in enumerate(counts) for _ in range(count)]
+        self.frames = frames
+        size = self.transport.size
+        self._flat = frames.data.cast("B") if len(frames) else memoryview(bytearray())
+        self.views = [self._flat[i * size : (i + 1) * size] for i in range(len(frames))]
+        self._index = np.arange(len(frames), dtype=np.uint32)
 
     def __len__(self) -> int:
         return len(self.views)
+
+    def asked(self, row: int) -> tuple[int, int]:
+        """(attribute, port select) of a performance management request."""
+        mad = self.views[row][self.transport.mad_at :]
+        return int.from_bytes(mad[ATTRIBUTE_AT : ATTRIBUTE_AT + 2], "big"), mad[GMP_DATA_AT + 1]
+
+    def subset(self, rows: Sequence[int]) -> Batch:
+        """The requests ``rows`` (ascending) as a batch of their own."""
+        part = Batch(self.transport, (), self.limits)
+        owners = [self.owner[row] for row in rows]
+        kept = list(dict.fromkeys(owners))
+        part._lay_out([self.keys[c] for c in kept], [owners.count(c) for c in kept], self.frames[list(rows)])
+        return part
 
     def stamp(self, base: int) -> None:
         """Write the transaction ids ``base`` | row into all requests."""
