@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from urllib.parse import unquote
+
 ROOT = "fabricd"
 _FORBIDDEN = "+#/\0"
+# NATS maps MQTT topics to subjects, where a dot separates levels: a host name with dots would be refused by older servers.
+_QUOTED = str.maketrans({c: f"%{ord(c):02X}" for c in "%. *>"})
 
 
 def _part(text: str) -> str:
     if not text or any(c in _FORBIDDEN for c in text):
         raise ValueError(f"not usable in a topic: {text!r}")
-    return text
+    return text.translate(_QUOTED)
 
 
 def frames(fabric: str, node: str) -> str:
@@ -52,4 +56,9 @@ def split(topic: str) -> tuple[str, str, str, str] | None:
     parts = topic.split("/", 4)
     if len(parts) < 4 or parts[0] != ROOT:
         return None
-    return parts[1], parts[2], parts[3], parts[4] if len(parts) > 4 else ""
+    return unquote(parts[1]), parts[2], unquote(parts[3]), parts[4] if len(parts) > 4 else ""
+
+
+def of_all_nodes(fabric: str, kind: str) -> str:
+    """The filter for ``frames``, ``backlog``, ``schema`` or ``status`` of every node."""
+    return f"{ROOT}/{_part(fabric)}/{kind}/+" + ("/+" if kind == "schema" else "")
