@@ -23,6 +23,7 @@ from fabricd.model.ident import format_guid
 from fabricd.model.rejects import Rejects
 from fabricd.sources.pma_device import (
     ASSUMED,
+    OPTIONAL,
     Capability,
     DeviceTraits,
     Width,
@@ -150,8 +151,7 @@ class PmaSweeper:
             asked += len(part)
             if progress is not None:
                 progress("asking what each device can show", asked, len(fresh))
-        if self.options.slow_sweeps:
-            self._probe_types(progress)
+        self._probe_types(progress)
         self._build()
 
     def _learn(self, target: Target, mad: bytes, reply: Reply) -> None:
@@ -172,10 +172,16 @@ class PmaSweeper:
         if not live:
             return
         if progress is not None:
-            progress("asking each type of device for optional counters", 0, len({t.device for t in live}))
+            progress("asking each type of device what it has", 0, len({t.device for t in live}))
         scheduler = Scheduler(self.transport, self.limits, self._tids, patient=True, clock=self._clock)
         addresses = {target.lid: self._known[target.key].address for target in live}
-        self.traits.update(probe_devices(scheduler, live, addresses))
+        wanted = OPTIONAL if self.options.slow_sweeps else ()
+        self.traits.update(probe_devices(scheduler, live, addresses, wanted))
+
+    def wait_tick_bytes(self, target: Target, port: int) -> int | None:
+        """Bytes of link time per tick of PortXmitWait at a port; None when neither the device nor the documents say."""
+        lanes = int(target.labels.get(port, {}).get("width") or 0)
+        return self.traits.get(target.device, DeviceTraits()).wait_tick_bytes(target.device, lanes)
 
     def _build(self) -> None:
         """The main batch and the port table, targets ordered by how they are read."""

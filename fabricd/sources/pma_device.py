@@ -95,8 +95,8 @@ def parse_class_port_info(mad: bytes) -> ClassPortInfo:
 class DeviceTraits:
     """Of a device type: the optional attributes it answers, and Tick (PortXmitWait counts ticks of Tick + 1 symbol times)."""
 
-    attributes: frozenset[int]
-    tick: int | None
+    attributes: frozenset[int] = frozenset()
+    tick: int | None = None
 
     def wait_tick_bytes(self, device: DeviceType, lanes: int) -> int | None:
         """Bytes of link time lost per tick of PortXmitWait; None when nobody says."""
@@ -109,23 +109,27 @@ class DeviceTraits:
 
 
 def probe_devices(
-    scheduler: Scheduler, targets: list[Target], address: dict[int, Address]
+    scheduler: Scheduler, targets: list[Target], address: dict[int, Address], attributes: tuple[Pma, ...] = OPTIONAL
 ) -> dict[DeviceType, DeviceTraits]:
-    """Ask one device of each type which optional attributes it has: once, since many agents keep silent about what they lack.
+    """Ask one device of each type for its tick, and which of ``attributes`` it has: once, as many keep silent about what they lack.
 
-    ``targets``: those that answered before. A type is asked at up to three devices until one shows an optional attribute.
+    ``targets``: those that answered before; ``address``: by LID. A type is asked at up to three devices until one shows something.
     """
     by_type: dict[DeviceType, list[Target]] = {}
     for target in targets:
         by_type.setdefault(target.device, []).append(target)
-    return {device: _probe(scheduler, group[:_TRIES_PER_TYPE], address) for device, group in by_type.items()}
+    return {
+        device: _probe(scheduler, group[:_TRIES_PER_TYPE], address, attributes) for device, group in by_type.items()
+    }
 
 
-def _probe(scheduler: Scheduler, candidates: list[Target], address: dict[int, Address]) -> DeviceTraits:
+def _probe(
+    scheduler: Scheduler, candidates: list[Target], address: dict[int, Address], attributes: tuple[Pma, ...]
+) -> DeviceTraits:
     answers: dict[int, Answer] = {}
     for target in candidates:
         port = next((p for p in target.ports if target.rates.get(p)), target.ports[0])
-        for attribute in (*OPTIONAL, Pma.SAMPLES_CONTROL):
+        for attribute in (Pma.SAMPLES_CONTROL, *attributes):
             request = Request(pma_get(attribute, port), address[target.lid], (target.key, attribute))
             scheduler.submit(request, partial(answers.__setitem__, int(attribute)))
         scheduler.run(deadline_s=10)

@@ -75,6 +75,18 @@ class PortTable:
     def __len__(self) -> int:
         return len(self.guid)
 
+    def definitions(self, row: int) -> tuple[CounterDef, ...]:
+        """What each main column of a port means, and whence it is."""
+        return column_definitions(Width(int(self.width[row])))
+
+
+@lru_cache(maxsize=8)
+def column_definitions(width: Width) -> tuple[CounterDef, ...]:
+    """The main columns as read from a device of this width."""
+    wide, narrow = definitions(Pma.PORT_COUNTERS_EXTENDED), definitions(Pma.PORT_COUNTERS)
+    from_narrow = {Width.WIDE: range(0), Width.MIXED: range(8, 22), Width.NARROW: (*range(4), *range(8, 22))}[width]
+    return tuple(narrow[_FROM_NARROW[i]] if i in from_narrow else wide[i] for i in range(len(COLUMNS)))
+
 
 @dataclass(slots=True)
 class SideReading:
