@@ -154,15 +154,21 @@ def _attribute(
             break
         held = step
     explained = (graph.wait @ held).tocsc()
+    # Ports of one switch that carry the same traffic are one place of the fabric: what they hold together counts.
+    group = np.where(fabric.to_host[ports], -1 - ports, fabric.reach_class[ports] * len(fabric.node_guids) + fabric.node[ports])
+    _, member = np.unique(group, return_inverse=True)
+    gather = sparse.csc_array((np.ones(len(ports)), (np.arange(len(ports)), member)))
+    together = (explained @ gather).tocsc()
     found = []
     for column, port in enumerate(ports):
         span = slice(explained.indptr[column], explained.indptr[column + 1])
         holds, share = explained.indices[span].astype(np.intp), explained.data[span]
+        joint = together[:, [member[column]]].toarray().ravel()[holds]
         if at_host:
-            holds, share = np.append(holds, port), np.append(share, 1.0)
+            holds, share, joint = np.append(holds, port), np.append(share, 1.0), np.append(joint, 1.0)
         strong = share >= 0.01
-        holds, share = holds[strong], share[strong]
-        main = (share >= params.main_share) & (graph.stall[holds] >= params.main_stall)
+        holds, share, joint = holds[strong], share[strong], joint[strong]
+        main = (joint >= params.main_share) & (graph.stall[holds] >= params.main_stall)
         if main.any():
             found.append(Candidate(int(port), at_host, float(mass[port]), holds, share))
     return found

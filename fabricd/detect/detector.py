@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fabricd.detect.blame import Candidate, Graph, evidence, graph
+from fabricd.detect.capacity import Capacity
 from fabricd.detect.episodes import Episode, Episodes
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.features import FeatureMaker, Features
+from fabricd.detect.inferred import infer_waits
 from fabricd.detect.params import Params
 from fabricd.detect.shares import Shares
 from fabricd.detect.window import Window
@@ -40,14 +42,14 @@ class Detector:
         self.control = control
         self.params = params or Params()
         self._features = FeatureMaker(fabric, control)
-        self._slower = np.full(fabric.size, np.nan)
+        self._capacity = Capacity(fabric, self.params)
         self._shares = [Shares(fabric, self.params) for _ in priorities]
         self._episodes = Episodes(self.params)
         self._siblings: dict[int, npt.NDArray[np.intp]] = {}
         self.findings: list[Finding] = []
 
     def step(self, window: Window) -> None:
-        features = self._features.make(window, self._slower)
+        features = self._features.make(window, self._capacity.slower)
         for prio in range(len(self.priorities)):
             if prio == self.control:
                 continue
@@ -55,12 +57,15 @@ class Detector:
             backlog, queue = evidence(features, prio, self.params)
             own = queue / np.maximum(backlog, 1e-9) ** self.params.sharpness
             shares.push(features.tx[:, prio], features.stall[:, prio], backlog * own, features.unknown[:, prio])
+            features.stall[:, prio] += infer_waits(self.fabric, features, prio, shares, self.params)
             found = graph(self.fabric, features, prio, shares, self.params)
             if found is None:
                 continue
             for candidate in found.candidates:
                 facts = self._facts(candidate, features, found, prio, window)
                 self._episodes.see(window.t_ns, window.interval_ns, prio, candidate, found.stall, facts)
+        data = [s for prio, s in enumerate(self._shares) if prio != self.control]
+        self._capacity.update(window, features.tx[:-1].sum(axis=1), data)
         _raised, ended = self._episodes.settle(window.t_ns, window.interval_ns)
         for episode in ended:
             self.findings.append(self._finding(episode, episode.last))
@@ -116,13 +121,13 @@ class Detector:
         return max(ends.values()) / total if total > 0 else 1.0
 
     def _row(self, port: int, prio: int) -> list[tuple[int, float]]:
-        for number, block in enumerate(self.fabric.blocks):
-            b, i = np.nonzero(block.into == port)
-            if b.size:
-                share, _ = self._shares[prio].of(number, block, b[:1])
-                row = share[0, i[0]]
-                return [(int(block.out[b[0], o]), float(row[o])) for o in np.flatnonzero(row > 1e-3)]
-        return []
+        number, at, slot = self.fabric.place(int(self.fabric.peer[port]))
+        if number < 0:
+            return []
+        block = self.fabric.blocks[number]
+        share, _ = self._shares[prio].of(number, block, np.array([at]))
+        row = share[0, slot]
+        return [(int(block.out[at, o]), float(row[o])) for o in np.flatnonzero(row > 1e-3)]
 
     def _finding(self, episode: Episode, end: int | None) -> Finding:
         _prio, port, at_host = episode.key

@@ -114,6 +114,22 @@ class Fabric:
         return out
 
     @cached_property
+    def _places(self) -> npt.NDArray[np.intp]:
+        places = np.full((self.size + 1, 3), -1, np.intp)
+        for number, block in enumerate(self.blocks):
+            row, slot = np.indices(block.out.shape)
+            places[block.out.ravel(), 0] = number
+            places[block.out.ravel(), 1] = row.ravel()
+            places[block.out.ravel(), 2] = slot.ravel()
+        places[self.size] = -1
+        return places
+
+    def place(self, port: int) -> tuple[int, int, int]:
+        """(block number, row, slot) of a switch's egress port; -1s for an adapter's."""
+        number, row, slot = self._places[port].tolist()
+        return number, row, slot
+
+    @cached_property
     def reach_class(self) -> Ints:
         """(P,): equal numbers = egress ports that lead to the same set of destinations; -1 where a port leads nowhere."""
         table = self.routes

@@ -25,7 +25,9 @@ class Params:
     raise_after: float = 4.0  # evidence, in intervals of a just sufficient root, before a verdict is raised
     at_once: float = 2.0  # most evidence one interval may bring; raise_after / at_once is the least number of intervals
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
+    full: float = 0.95  # an egress that sends or waits this share of two intervals may have a standing queue
     gap: int = 3  # intervals without evidence an episode survives
     affected_share: float = 0.05  # a port is affected when the root holds it this share of the episode
     rounds: int = 16  # hops blame is followed; longer paths do not exist
-    flat: float = 0.1  # relative spread under which a rate counts as a plateau (a hidden slower capacity)
+    plateau: int = 4  # intervals a rate must stay level before it is taken for a hidden capacity ...
+    flat: float = 0.01  # ... where level means this relative spread

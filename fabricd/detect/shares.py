@@ -69,6 +69,19 @@ class Shares:
             self._estimate[number][int(row)] = shares[at], composition[at]
         return shares, composition
 
+    def feeders(self, port: int, depth: int) -> tuple[Floats, Floats]:
+        """Twice (R, depth): estimated bits/s an egress got from each ingress of its switch, and those ingresses' waits."""
+        number, row, slot = self.fabric.place(port)
+        block = self.fabric.blocks[number]
+        share, _ = self.of(number, block, np.array([row]))
+        flow: Floats = share[0, :, slot][:, None] * self._ring[-depth:, block.into[row]].T.astype(np.float64)
+        return flow, self._stall[-depth:, block.into[row]].T.astype(np.float64)
+
+    def standing(self) -> Array:
+        """(P+1,): the lower of the last two backlogs."""
+        last = self._backlog[-min(2, max(self._filled, 1)) :]
+        return last.min(axis=0) if self._filled > 1 else np.zeros_like(last[0])
+
     def propensity(self, block: Block, rows: Ints, composition: Array) -> Array:
         """(n, R): how much an egress's activity explains the stalls of the ingresses that feed it, over the last intervals.
 

@@ -1,0 +1,70 @@
+"""A link that is slower than it says: its rate lies on a plateau that the traffic feeding it does not have.
+
+Where several feeders whose own rates vary add up to a rate that does not, something caps the sum. That rate is the real capacity.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fabricd.detect.fabric import Fabric
+from fabricd.detect.params import Params
+from fabricd.detect.shares import Shares
+from fabricd.detect.window import Window
+
+Floats = npt.NDArray[np.float64]
+
+
+class Capacity:
+    """``slower`` (P,): inferred capacity in bits/s, nan where the reported one stands."""
+
+    def __init__(self, fabric: Fabric, params: Params) -> None:
+        self.fabric = fabric
+        self.params = params
+        self.slower: Floats = np.full(fabric.size, np.nan)
+        self._ring = np.zeros((2 * params.plateau, fabric.size))
+        self._filled = 0
+        self._quiet = np.zeros(fabric.size, np.intp)
+
+    def update(self, window: Window, total: Floats, shares: list[Shares]) -> None:
+        """``total`` (P,): bits/s of the interval over all priorities; ``shares`` per data priority, already fed."""
+        params, fabric = self.params, self.fabric
+        self._ring[:-1] = self._ring[1:]
+        self._ring[-1] = total
+        self._filled += 1
+        with np.errstate(invalid="ignore"):
+            above = total > (1 + 3 * params.flat) * self.slower
+            below = total < 0.8 * self.slower
+        self._quiet = np.where(below, self._quiet + 1, 0)
+        self.slower[above | (self._quiet > params.gap)] = np.nan
+        if self._filled < params.plateau:
+            return
+        nominal = np.where(np.isnan(window.rate_bps), fabric.rate, window.rate_bps)
+        recent = self._ring[-params.plateau :]
+        mean, spread = recent.mean(axis=0), recent.std(axis=0)
+        with np.errstate(invalid="ignore"):
+            flat = (spread < params.flat * mean) & (mean < 0.9 * nominal) & (mean > 0.05 * nominal) & ~fabric.is_host
+        for port in np.flatnonzero(flat):
+            if self._capped(int(port), shares):
+                self.slower[port] = mean[port]
+
+    def _capped(self, port: int, shares: list[Shares]) -> bool:
+        """Do several feeders vary much more than their sum, and wait (or, where waits are invisible, for long enough)?"""
+        params = self.params
+        parts = [s.feeders(port, params.plateau) for s in shares]
+        flow = np.concatenate([flow for flow, _ in parts])
+        waits = np.concatenate([wait for _, wait in parts])
+        mean = flow.mean(axis=1)
+        total = mean.sum()
+        if total <= 0 or total**2 < 1.5 * float((mean**2).sum()):
+            return False
+        spread = float(self._ring[-params.plateau :, port].std())
+        parts_spread = float(np.sqrt((flow.std(axis=1) ** 2).sum()))
+        main = mean > 0.05 * total
+        if bool((np.nan_to_num(waits[main]).min(axis=1) >= params.main_stall).any()):
+            return parts_spread > 3 * spread
+        if not np.isnan(waits[main]).any() or self._filled < len(self._ring):
+            return False
+        long = self._ring[:, port]
+        return bool(long.std() < 0.2 * params.flat * long.mean()) and parts_spread > 20 * spread
