@@ -52,5 +52,5 @@ def set_up(log_format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(LEVELS[level])
-    for chatty in ("httpx", "httpcore", "uvicorn.access"):
+    for chatty in ("httpx", "httpcore", "uvicorn"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -39,6 +39,7 @@ class Ingest:
         self.recording: Recording | None = None
         self.rejects = Rejects()
         self.counts: Counter[str] = Counter()
+        self.disk_refuses = False  # whether the last batch could not be written
         self.unreported: set[Node] = set()  # nodes with frames stored since the last report
         self._schemas: dict[int, Schema] = {}
         self._topics: dict[bytes, tuple[str, str]] = {}
@@ -201,12 +202,14 @@ class Ingest:
                 self.recording.append(Kind.LEDGER, msgspec.json.encode(nodes), time.time_ns())
                 self.recording.flush()
         except OSError as error:
-            if not self.counts["disk_errors"]:
+            if not self.disk_refuses:
                 log.error("recording: %s", error.strerror)
+            self.disk_refuses = True
             self.counts["disk_errors"] += 1
             for node, boot, seq in stored:
                 node.ledger.remove(boot, seq)
             return
+        self.disk_refuses = False
         self.counts["stored"] += len(stored)
         self.unreported.update(node for node, _, _ in stored)
 

@@ -1,0 +1,20 @@
+"""The api process: HTTP on TCP, answered by the aggregator over its unix socket. No state, no secrets, no broker connection."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from fabricd.config.root import Config
+from fabricd.daemons.http_server import bind_tcp, serve, url_of
+from fabricd.outputs.proxy import make_proxy
+
+log = logging.getLogger(__name__)
+
+
+async def run_api(config: Config, ready: Callable[[str], None]) -> None:
+    listener = bind_tcp(config.api.host, config.api.port)
+    url = url_of(listener)
+    log.info("listening on %s", url)
+    ready(url)
+    await serve(make_proxy(config.aggregator.socket, config.api.timeout), listener)
