@@ -8,14 +8,14 @@ has described passes through under itself, with an unknown unit. Interfaces: ``c
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from fabricd.model.catalogue import broadcom, infiniband, intel, linux, mellanox, others
 from fabricd.model.catalogue.base import Alias, Scope, Table
 from fabricd.model.catalogue.metrics import METRICS, Metric, MetricKind
 
-__all__ = ["METRICS", "CounterDef", "Metric", "exposed", "lookup", "metric", "saturated", "scaled"]
+__all__ = ["METRICS", "CounterDef", "Metric", "as_unknown", "exposed", "lookup", "metric", "saturated", "scaled"]
 
 U64_MAX = (1 << 64) - 1
 TABLES: tuple[Table, ...] = (
@@ -52,6 +52,12 @@ class CounterDef:
         """Raw values below it are what they say; at it a sticky counter is full, and above it no 64-bit cell holds the value."""
         full = (1 << self.width) - 1 if self.sticky else U64_MAX + 1
         return min(full, U64_MAX // self.scale + 1)
+
+
+def as_unknown(definition: CounterDef) -> CounterDef:
+    """The same counter under its raw name: for a second raw name of one port that means what a first already does."""
+    name = _passed_through(definition.raw)
+    return replace(definition, name=f"{name}_{definition.interface}" if name == definition.name else name)
 
 
 def scaled(definition: CounterDef, raw: int) -> int:

@@ -59,4 +59,25 @@ TABLES = (
         },
         scope="netdev",
     ),
+    Table(
+        ("*",),
+        "port",
+        "Linux Documentation/ABI/stable/sysfs-class-infiniband",
+        {"state": "port_state", "phys_state": "port_physical_state", "rate": "link_rate"},
+    ),
+    Table(
+        ("*",),
+        "agent",
+        "fabricd",
+        {
+            "read_duration": "agent_read_duration",
+            "lateness": "agent_lateness",
+            "intervals_skipped": "agent_intervals_skipped",
+            "rejects": "agent_rejects",
+            "spool_frames": "agent_spool_frames",
+            "spool_dropped": "agent_spool_dropped_frames",
+            "reconnects": "agent_reconnects",
+        },
+        scope="node",
+    ),
 )

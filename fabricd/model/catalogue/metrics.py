@@ -204,6 +204,19 @@ rdma_unresponsive_remotes | events | Times the remote end did not answer
 rdma_links_downed | events | RDMA link down events
 """
 
+# The node agent about itself.
+_AGENT_COUNTERS = """
+agent_intervals_skipped | intervals | Intervals the agent let pass because the one before took too long
+agent_rejects | events | Files, devices and values the agent refused
+agent_spool_dropped_frames | frames | Frames dropped because the spool was full
+agent_reconnects | events | Times the connection to the broker was made again
+"""
+_AGENT_GAUGES = """
+agent_read_duration | ns | Time one reading of all counters took
+agent_lateness | ns | How long after its due time the last reading began
+agent_spool_frames | frames | Frames on disk that are not yet stored by the aggregator
+"""
+
 _STATES = """
 port_state | state | Logical state of the port: 1 down, 2 initialising, 3 armed, 4 active, 5 active deferred
 port_physical_state | state | Physical state of the port: 1 sleep, 2 polling, 3 disabled, 4 training, 5 up, 6 recovering, 7 test
@@ -211,7 +224,7 @@ pfc_enabled | state | Whether priority flow control is on for this priority: 1 o
 """
 
 _GAUGES = """
-port_rate | bytes_per_second | Data rate of the link as configured now
+link_rate | bytes_per_second | Data rate of the link as configured now
 pcie_stalled_read | percent | Share of time PCIe reads were stalled
 pcie_stalled_write | percent | Share of time PCIe writes were stalled
 ets_bandwidth | percent | Share of the link promised to this traffic class
@@ -230,6 +243,8 @@ METRICS: dict[str, Metric] = {
         *_metrics("counter", _INFINIBAND),
         *_metrics("counter", _ETHERNET),
         *_metrics("counter", _RDMA),
+        *_metrics("counter", _AGENT_COUNTERS),
+        *_metrics("gauge", _AGENT_GAUGES),
         *_metrics("state", _STATES),
         *_metrics("gauge", _GAUGES),
     )
