@@ -138,6 +138,23 @@ class RouteTable:
                     group[row, column] = pool.id_of(ports)
         return cls(frame, group, pool, [source] * len(frame.switches))
 
+    def with_tables(self, tables: Mapping[int, SwitchRoutes], source: str) -> RouteTable:
+        """A copy in which the given (switch, destination) entries replace what was there; their switches take ``source``."""
+        pool = SetPool()
+        renumbered = [pool.id_of(int(port) for port in self.set_of(i)) for i in range(len(self.set_ptr) - 1)]
+        group = np.array(renumbered, np.uint32)[self.group]
+        sources = list(self.sources)
+        for guid, table in tables.items():
+            row = self.frame.switch_index.get(guid)
+            if row is None:
+                continue
+            sources[row] = source
+            for destination, ports in table.items():
+                column = self.frame.destination_index.get(destination)
+                if column is not None:
+                    group[row, column] = pool.id_of(ports)
+        return RouteTable(self.frame, group, pool, sources)
+
     @property
     def switches(self) -> U64:
         return self.frame.switches

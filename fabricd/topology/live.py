@@ -1,0 +1,139 @@
+"""The topology the configuration asks for: discovered now, or read from its file, with every addition the configuration names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fabricd.config.topology import TopologyConfig
+from fabricd.errors import FabricdError, UsageError
+from fabricd.ib.limits import Limits
+from fabricd.ib.transport import Transport
+from fabricd.model.topology import Topology
+from fabricd.topology.discovery import Discoverer, Snapshot, to_topology
+from fabricd.topology.ibdiagnet import parse_far
+from fabricd.topology.load import (
+    apply_ibdiagnet_dir,
+    apply_name_map,
+    apply_racks,
+    complete,
+    load_roce,
+    parse_topology,
+    read_text,
+)
+from fabricd.topology.minhop import assumed_routes
+from fabricd.topology.names import parse_name_map
+from fabricd.topology.routes import RouteTable
+from fabricd.topology.tables import read_lfts, routes_from_lfts
+
+
+@dataclass(slots=True)
+class Picture:
+    """The fabric and its routes. ``snapshot`` is there when it was discovered in-band. ``routes`` is None when not asked for."""
+
+    topology: Topology
+    routes: RouteTable | None = None
+    snapshot: Snapshot | None = None
+
+
+def open_transport(config: TopologyConfig) -> Transport:
+    """The port to discover from. Raises TransportError when there is none or no permission."""
+    if config.mad_socket:
+        from fabricd.ib.ibsim import SimTransport
+
+        return SimTransport(config.mad_socket, config.mad_host)
+    from fabricd.ib.umad import UmadTransport
+
+    return UmadTransport(config.device, config.port)
+
+
+def read_m_key(path: str) -> int:
+    """The M_Key of a file: hexadecimal, with or without 0x; 0 for no file. Raises UsageError without repeating the key."""
+    if not path:
+        return 0
+    try:
+        return int(read_text(path).strip(), 16)
+    except ValueError:
+        raise UsageError(f"topology.m_key_file = {path!r}: not a hexadecimal number") from None
+
+
+def take_picture(
+    config: TopologyConfig,
+    fabric: str = "default",
+    *,
+    transport: Transport | None = None,
+    limits: Limits | None = None,
+    known: Mapping[int, str] | None = None,
+    routes: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> Picture:
+    """Look at the fabric as the configuration says. ``transport``: one already open (it stays open); ``known``: descriptions not
+    to be read again. Raises UsageError, TransportError."""
+    if config.source != "smp":
+        return _from_file(config, fabric, routes)
+    opened = transport or open_transport(config)
+    try:
+        return _discover(config, fabric, opened, limits, known, routes, progress)
+    finally:
+        if transport is None:
+            opened.close()
+
+
+def _discover(
+    config: TopologyConfig,
+    fabric: str,
+    transport: Transport,
+    limits: Limits | None,
+    known: Mapping[int, str] | None,
+    routes: bool,
+    progress: Callable[[int], None] | None,
+) -> Picture:
+    m_key = read_m_key(config.m_key_file)
+    snapshot = Discoverer(transport, limits, m_key=m_key).discover(known, progress)
+    if not snapshot.nodes:
+        raise FabricdError("the local port does not answer: is it up, and is the M_Key right (topology.m_key_file)?")
+    names, topology = {}, Topology()
+    if config.node_name_map:
+        names = parse_name_map(read_text(config.node_name_map), topology.rejects, config.node_name_map)
+    rejected = topology.rejects
+    topology = to_topology(snapshot, fabric, names)
+    topology.rejects.counts.update(rejected.counts)
+    topology.rejects.recent.extend(rejected.recent)
+    _additions(config, topology)
+    picture = Picture(complete(topology), None, snapshot)
+    if routes:
+        tables = read_lfts(transport, snapshot, limits, m_key=m_key, rejects=topology.rejects)
+        picture.routes = routes_from_lfts(topology, tables, _adaptive(config, topology))
+    return picture
+
+
+def _from_file(config: TopologyConfig, fabric: str, routes: bool) -> Picture:
+    table: RouteTable | None = None
+    if config.source.endswith(".toml"):
+        topology, table = load_roce(config.source)
+    else:
+        topology = parse_topology(read_text(config.source), Path(config.source).name)
+    topology.fabric = topology.fabric if fabric == "default" else fabric
+    if config.node_name_map:
+        apply_name_map(topology, read_text(config.node_name_map), config.node_name_map)
+    _additions(config, topology)
+    complete(topology)
+    if routes and table is None:
+        adaptive = _adaptive(config, topology)
+        table = routes_from_lfts(topology, {}, adaptive) if adaptive else assumed_routes(topology)
+    return Picture(topology, table if routes else None)
+
+
+def _additions(config: TopologyConfig, topology: Topology) -> None:
+    if config.ibdiagnet_dir:
+        apply_ibdiagnet_dir(topology, config.ibdiagnet_dir)
+    if config.racks:
+        apply_racks(topology, read_text(config.racks), config.racks)
+
+
+def _adaptive(config: TopologyConfig, topology: Topology) -> dict[int, dict[int, tuple[int, ...]]]:
+    far = Path(config.ibdiagnet_dir) / "ibdiagnet2.far"
+    if not config.ibdiagnet_dir or not far.exists():
+        return {}
+    return parse_far(read_text(far), topology.rejects)
