@@ -1,0 +1,118 @@
+"""``fabricd up``: try it, here and now."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fabricd.commands.base import Command, add_json, print_json
+
+if TYPE_CHECKING:
+    from fabricd.config.root import Config
+    from fabricd.daemons.up import Running
+
+_EPILOG = """\
+examples:
+  fabricd up                        this node, on an embedded broker; Ctrl-C stops and cleans up
+  fabricd up --state DIR            keep the recording in DIR and go on from it next time
+  fabricd up --json                 the first line on stdout is one JSON object with the addresses
+"""
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state", metavar="DIR", help="keep recording and spools here (default: a directory removed at the end)"
+    )
+    parser.add_argument("--host", help="address of status page and metrics (api.host, default loopback)")
+    parser.add_argument("--port", type=int, help="their TCP port, 0 for any free one (api.port)")
+    add_json(parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from fabricd import logs
+    from fabricd.config.load import load_config
+
+    config = load_config(args.config, {"api.host": args.host, "api.port": args.port})
+    if args.config is None and config.fabric.log_level == "info":
+        config.fabric.log_level = "warning"  # people see the announcement, not the log, unless they ask for it
+    logs.set_up(config.fabric.log_format, config.fabric.log_level)
+    if args.state is not None:
+        asyncio.run(_up(args, config, Path(args.state)))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="fabricd-up-", ignore_cleanup_errors=True) as state:
+        asyncio.run(_up(args, config, Path(state)))
+    return 0
+
+
+async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
+    from fabricd.daemons.agent_once import read_once
+    from fabricd.daemons.lifecycle import run_daemon
+    from fabricd.daemons.up import local_sources, run_up
+
+    found = await asyncio.to_thread(read_once, config)
+    sources = local_sources(state)
+
+    def announce(running: Running) -> None:
+        if args.json:
+            print_json({**_found_json(found), **running.to_json()})
+        else:
+            print(_in_words(found, running))
+        sys.stdout.flush()
+
+    await run_daemon(
+        lambda ready: run_up(config, args.config, state, sources, announce, ready, port_is_a_wish=args.port is None)
+    )
+
+
+def _found_json(found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "node": found["node"],
+        "rdma_devices": [device["name"] for device in found["devices"]],
+        "netdevs": [netdev["name"] for netdev in found.get("netdevs", ())],
+    }
+
+
+def _in_words(found: dict[str, Any], running: Running) -> str:
+    lines = [f"fabricd on node {found['node']}"]
+    for device in found["devices"]:
+        ports = ", ".join(
+            f"port {port['port']} {port['link_layer'] or 'link layer unknown'} {port['state'] or 'state unknown'}"
+            for port in device["ports"]
+        )
+        lines.append(f"  RDMA device   {device['name']} ({device['driver'] or 'driver unknown'}): {ports or 'no port'}")
+    if not found["devices"]:
+        lines.append("  RDMA devices  none on this node")
+        names = [
+            f"{n['name']} ({n['driver'] or 'no driver'}, {n['operstate'] or 'state unknown'})" for n in found["netdevs"]
+        ]
+        lines.append(f"  reading its network interfaces: {', '.join(names) or 'there are none either'}")
+        lines.append("  for a simulated fabric with switches and congestion: fabricd up --twin SCENARIO")
+    if "collector" not in running.sources:
+        lines.append("  switch ports  not swept: no umad device this user may open")
+    if found["rejects"]:
+        lines.append(f"  refused       {len(found['rejects'])} readings; fabricd agent --once lists them")
+    lines += [
+        f"  broker        {running.broker} (embedded, loopback only)",
+        f"  status page   {running.url}/",
+        f"  metrics       {running.url}/metrics",
+        f"  state         {running.state_dir}",
+        "stop with Ctrl-C",
+    ]
+    return "\n".join(lines)
+
+
+COMMANDS = (
+    Command(
+        "up",
+        "everything at once on an embedded broker: agent, collector, aggregator, page",
+        _configure,
+        _run,
+        description="Starts a broker, this node's agent, the collector where there is InfiniBand to sweep, the aggregator and the\n"
+        "HTTP interface, on loopback, and says what it found and where to look. Nothing is installed or changed.",
+        epilog=_EPILOG,
+    ),
+)
