@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _POLL_MS = 10
 _GRACE_S = 0.1
-_MAX_STRIKES = 8  # time-outs of one destination in one pass, whatever was answered between them: bounds the pass
+_MAX_STRIKES = 32  # time-outs of one destination in one pass, whatever was answered between them: bounds the pass
 _REPORT_S = 0.1
 
 
