@@ -29,15 +29,24 @@ FIRST_PAUSE_S = 0.25
 class Receiver:
     """``client_id`` must stay the same over restarts: the broker keeps what arrives meanwhile under it.
 
+    ``beside`` an aggregator: the broker keeps nothing for us, and the nodes get no reports, so they free nothing on our account.
+
     Raises UsageError when TLS or password files cannot be read.
     """
 
     def __init__(
-        self, broker: BrokerConfig, config: AggregatorConfig, ingest: Ingest, recording: Recording, client_id: str
+        self,
+        broker: BrokerConfig,
+        config: AggregatorConfig,
+        ingest: Ingest,
+        recording: Recording,
+        client_id: str,
+        *,
+        beside: bool = False,
     ) -> None:
         self._broker, self._config = broker, config
         self._ingest, self._recording = ingest, recording
-        self._client_id = client_id
+        self._client_id, self._beside = client_id, beside
         self._tls, self._password = tls_context(broker), read_password(broker)
         self._subscriber: Subscriber | None = None
         self._unacknowledged: list[int] = []
@@ -65,7 +74,7 @@ class Receiver:
         mids, self._unacknowledged = self._unacknowledged, []
         if await self._sync() and self._subscriber is not None:
             self._subscriber.ack(mids)
-            self._send_reports()
+            self._publish(self._take_reports())
             self._subscriber.close()
         self._recording.close()
 
@@ -85,7 +94,7 @@ class Receiver:
                     self._on_batch,
                     client_id=self._client_id,
                     subscriptions=wanted,
-                    clean_session=qos == 0,
+                    clean_session=self._beside or qos == 0,
                     username=self._broker.username,
                     password=self._password,
                     tls=self._tls,
@@ -163,9 +172,6 @@ class Receiver:
             if await self._sync():
                 self._publish(reports)
 
-    def _send_reports(self) -> None:
-        self._publish(self._take_reports())
-
     def _take_reports(self) -> list[tuple[str, bytes]]:
         """What is stored now; to be published only after a sync that began later."""
         fabric = self._ingest.fabric
@@ -179,7 +185,7 @@ class Receiver:
         return out
 
     def _publish(self, reports: list[tuple[str, bytes]]) -> None:
-        if self._subscriber is not None:
+        if self._subscriber is not None and not self._beside:
             for topic, payload in reports:
                 self._subscriber.publish(topic, payload, retain=True)
 

@@ -41,6 +41,7 @@ class Record(NamedTuple):
     backlog: bool
     received_ns: int
     payload: memoryview
+    offset: int  # of the payload in its segment
 
 
 def encode_head(kind: int, payload: bytes | memoryview, received_ns: int, backlog: bool) -> bytes:
@@ -81,7 +82,7 @@ def read_segment(path: Path, rejects: Rejects) -> Iterator[Record]:
             return
         payload = data[start:end]
         if _sound(kind, payload, crc, bare):
-            yield Record(kind, bool(backlog), received, payload)
+            yield Record(kind, bool(backlog), received, payload, start)
         else:
             rejects.add("record_crc", f"kind {kind}, {length} bytes", f"{path.name}@{at}")
         at = end + (-length % 8)
