@@ -130,7 +130,7 @@ def _probe(
     for target in candidates:
         port = next((p for p in target.ports if target.rates.get(p)), target.ports[0])
         for attribute in (Pma.SAMPLES_CONTROL, *attributes):
-            request = Request(pma_get(attribute, port), address[target.lid], (target.key, attribute))
+            request = Request(pma_get(attribute, port), address[target.lid], target.key)
             scheduler.submit(request, partial(answers.__setitem__, int(attribute)))
         scheduler.run(deadline_s=10)
         scheduler.forgive()
