@@ -42,6 +42,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reports", metavar="DIR", help="with --fleet: JSON reports of nodes instead of the running aggregator"
     )
+    parser.add_argument("--publish", action="store_true", help="send the report to the broker for the fleet view")
+    parser.add_argument(
+        "--probe", action="store_true", help="also move data through each NIC with ib_write_bw (some seconds each)"
+    )
     parser.add_argument("--all", action="store_true", help="show passed checks too")
 
 
@@ -66,15 +70,42 @@ def _run(args: argparse.Namespace) -> int:
             return 0
         if args.nccl_conf:
             return _nccl_conf(context, args.nccl_conf)
+        if args.probe:
+            _probe(args, context)
         results = run_checks(context)
         if args.fix:
             return _fix(args, root, context, results)
         document = report(context, results)
+    if args.publish:
+        _publish(args, document)
     if args.json:
         print_json(document)
     else:
         _print(document, args.all)
     return 3 if document["verdict"] == "fail" else 0
+
+
+def _probe(args: argparse.Namespace, context: Any) -> None:
+    from fabricd.doctor.probe import measure
+
+    if not context.tree.live:
+        raise UsageError("--probe moves data on this node; it does not go with --root")
+    context.calls.data["bandwidth"] = {
+        nic.name: measure(nic.name, lambda line: print(line, file=sys.stderr)) for nic in context.inventory.nics
+    }
+
+
+def _publish(args: argparse.Namespace, document: dict[str, Any]) -> None:
+    import asyncio
+
+    from fabricd.config.load import load_config
+    from fabricd.daemons.identity import node_id
+    from fabricd.model import topics
+    from fabricd.transport.post import post
+
+    config = load_config(args.config)
+    topic = topics.doctor(config.fabric.name, node_id(config.agent.node))
+    asyncio.run(post(config.broker, topic, json.dumps(document).encode()))
 
 
 def _print(document: dict[str, Any], everything: bool) -> None:
@@ -181,10 +212,7 @@ def _undo(root: str) -> int:
 def _fleet(args: argparse.Namespace) -> int:
     from fabricd.doctor.fleet import compare
 
-    if args.reports:
-        document = compare(_read_reports(args.reports))
-    else:
-        document = get_json(args, "/api/v1/doctor/fleet")
+    document = compare(_read_reports(args.reports)) if args.reports else get_json(args, "/api/v1/doctor/fleet")
     if args.json:
         print_json(document)
     else:

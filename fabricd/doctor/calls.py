@@ -7,7 +7,9 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any
 
+from fabricd.doctor.nvml import gpu_memory
 from fabricd.doctor.tree import Tree
+from fabricd.doctor.verbs import Verbs
 from fabricd.sources.dcb import decode, encode_get
 from fabricd.sources.netlink import NetlinkSocket, NetlinkUnavailable
 
@@ -19,7 +21,7 @@ LINK_SAMPLES, LINK_SPACING_S = 12, 0.1
 
 
 class Calls:
-    """``data`` maps a kind (``verbs``, ``links``, ``dcb``) to subject to answer. A missing kind was not asked."""
+    """``data`` maps a kind (verbs, links, dcb, nvml, bandwidth) to subject to answer. A missing kind was not asked."""
 
     def __init__(self, data: dict[str, dict[str, Any]]) -> None:
         self.data = data
@@ -41,10 +43,9 @@ def captured_calls(tree: Tree) -> Calls:
 
 def live_calls(inventory: Inventory, samples: int = LINK_SAMPLES, spacing_s: float = LINK_SPACING_S) -> Calls:
     """Ask this node: about ``samples × spacing_s`` seconds."""
-    from fabricd.doctor.verbs import Verbs
-
     verbs = Verbs()
     data: dict[str, dict[str, Any]] = {"verbs": {nic.name: verbs.probe(nic.name) for nic in inventory.nics}, "dcb": {}}
+    data["nvml"] = dict(gpu_memory([gpu.pci.bdf for gpu in inventory.gpus]))
     data["links"] = sample_links(inventory, samples, spacing_s)
     netdevs = sorted({name for nic in inventory.nics for port in nic.ports for name in port.netdevs})
     for name in netdevs:

@@ -46,6 +46,11 @@ def verdict(fabric: str, verdict_id: str) -> str:
     return f"{ROOT}/{_part(fabric)}/verdicts/{_part(verdict_id)}"
 
 
+def doctor(fabric: str, node: str) -> str:
+    """Retained: a node's latest doctor report."""
+    return f"{ROOT}/{_part(fabric)}/doctor/{_part(node)}"
+
+
 def control(fabric: str, word: str) -> str:
     """Latches: ``pause``, ``freeze``, ``revert-all``."""
     return f"{ROOT}/{_part(fabric)}/control/{_part(word)}"

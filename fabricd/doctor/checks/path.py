@@ -10,6 +10,9 @@ from fabricd.doctor.inventory import Inventory
 from fabricd.doctor.pci import distance
 from fabricd.doctor.report import CheckResult, Context, Finding, Outcome
 
+SMALL_BAR = 256 << 20
+DATA_CENTRE_BAR = 64 << 30
+
 
 def pair_table(inventory: Inventory) -> list[tuple[str, str, str]]:
     """(GPU, nearest RDMA device, distance) per GPU, the base of rail numbering."""
@@ -142,7 +145,7 @@ def numa(context: Context) -> CheckResult:
 def bar1(context: Context) -> CheckResult:
     result = CheckResult(
         "gpu.bar1",
-        ["/sys/bus/pci/devices/*/resource"],
+        ["/sys/bus/pci/devices/*/resource", "NVML memory size, where the driver is there"],
         "at least the GPU's memory (resizable BAR), or the vendor's default",
         "what does not fit into the window cannot be registered for GPUDirect RDMA",
         do="enable Above 4G Decoding and Resizable BAR in the firmware",
@@ -152,17 +155,21 @@ def bar1(context: Context) -> CheckResult:
     for gpu in context.inventory.gpus:
         reading = context.tree.read(f"/sys/bus/pci/devices/{gpu.pci.bdf}/resource")
         largest = _largest_region(reading.text or "")
+        memory = (context.calls.get("nvml", gpu.pci.bdf) or {}).get("memory")
+        value = {"largest_region": largest, "gpu_memory": memory}
         if largest is None:
-            result.findings.append(Finding(gpu.name, "unknown", None, reading.why or "no region readable"))
-        elif largest >= 16 << 30:
-            result.findings.append(Finding(gpu.name, "ok", largest))
-        else:
-            note = (
-                "data-centre GPUs have a window of their memory's size"
-                if largest <= 256 << 20
-                else "GPU memory size not known here"
+            result.findings.append(Finding(gpu.name, "unknown", value, reading.why or "no region readable"))
+        elif memory is not None:
+            note = "" if largest >= memory else "the window is smaller than the GPU's memory"
+            result.findings.append(Finding(gpu.name, "ok" if largest >= memory else "warn", value, note))
+        elif largest <= SMALL_BAR:
+            result.findings.append(Finding(gpu.name, "warn", value, "the size of a GPU without resizable BAR"))
+        elif largest >= DATA_CENTRE_BAR:
+            result.findings.append(
+                Finding(gpu.name, "ok", value, "GPU memory not known here; the window is a data-centre GPU's")
             )
-            result.findings.append(Finding(gpu.name, "warn" if largest <= 256 << 20 else "unknown", largest, note))
+        else:
+            result.findings.append(Finding(gpu.name, "unknown", value, "GPU memory size is not known without NVML"))
     return result
 
 
