@@ -211,11 +211,11 @@ class Engine:
         if bad.any():
             self._discard(port[bad], lane[bad], flow[bad], size[bad])
             good = ~bad
-            port, local, egress, out_lane = port[good], local[good], egress[good], out_lane[good]
+            port, egress, out_lane = port[good], egress[good], out_lane[good]
             source, flow, size, sl, ce = source[good], flow[good], size[good], sl[good], ce[good]
         position = self.graph.local[port]
         stamp = (self.slot << 8) | ((position * 5 + self.slot) & 255)
-        self.queues.push(egress * v + out_lane, position, source, local, (flow, size, sl, ce), stamp)
+        self.queues.push(egress * v + out_lane, position, source, (flow, size, sl, ce), stamp)
 
     def _route(self, node: IntArray, flow: IntArray, sl: IntArray) -> IntArray:
         flows, routes = self.flows, self.routes
@@ -302,19 +302,19 @@ class Engine:
         np.add.at(self.counters.drops, (port, lane), -(-size // self.settings.mtu_bytes))
         np.add.at(self.flows.lost, flow, size)
         np.add.at(self.flows.backlog, flow, size)
+        self.flows.next_ok[flow] = self.now + self.settings.retry_timeout_s * self.settings.slowdown
         if self.credit is not None:
             self._give_back(self.graph.peer[port] * self.settings.lanes + lane, size, port)
 
     def purge(self, port: int) -> None:
         """Discard everything queued at an egress whose link went down."""
         v, width = self.settings.lanes, self.graph.width
-        position = int(self.graph.local[port])
         for row in range(port * v, port * v + v):
             while self.queues.count[row]:
                 voq = row * width + np.flatnonzero(self.queues.head[row * width : (row + 1) * width] >= 0)
                 rows = np.full(len(voq), row)
                 for k in range(len(voq)):  # one at a time: a row may appear once per call
-                    slot = self.queues.pop(rows[k : k + 1], voq[k : k + 1], np.array([position]), self.slot)
+                    slot = self.queues.pop(rows[k : k + 1], voq[k : k + 1], self.slot)
                     source, size = self.queues.source[slot], self.queues.size[slot]
                     np.add.at(
                         self.counters.drops,
@@ -387,7 +387,7 @@ class Engine:
         if inner.any():
             p, r = port[inner], row[inner]
             voq = queues.pick(r)
-            slot = queues.pop(r, voq, self.graph.local[p], self.slot)
+            slot = queues.pop(r, voq, self.slot)
             size[inner], sl[inner] = queues.size[slot], queues.sl[slot]
             flow[inner], ce[inner] = queues.flow[slot], queues.ce[slot]
             if self.credit is not None:

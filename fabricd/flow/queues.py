@@ -2,14 +2,14 @@
 
 A queue is a linked list in flat arrays, so that pushing and popping many queues is a handful of array operations. Which
 ingress an egress serves next is the smallest ``key``: the head's arrival (fifo) or the time of the last service (round
-robin). ``held`` counts the same bytes from the ingress side: by ingress port, ingress lane and egress position.
+robin). Each quantum also names the ingress (port, lane) whose buffer it occupies.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fabricd.flow.graph import FloatArray, IntArray
+from fabricd.flow.graph import IntArray
 
 NEVER = np.iinfo(np.int64).max
 
@@ -26,18 +26,18 @@ class Queues:
         self.served: IntArray = np.zeros(voqs, dtype=np.int64)
         self.count: IntArray = np.zeros(ports * lanes, dtype=np.int64)  # quanta per (egress, lane)
         self.bytes: IntArray = np.zeros(ports * lanes, dtype=np.int64)
-        self.held: IntArray = np.zeros((ports * lanes, width), dtype=np.int64)  # [(ingress, lane), egress position]
         self.ingress: IntArray = np.zeros(ports * lanes, dtype=np.int64)
         self._allocate(4096)
 
     def _allocate(self, size: int) -> None:
         """(Re)build the slot pool with ``size`` slots, keeping what is in use."""
         old = len(self.next) if hasattr(self, "next") else 0
-        for name in ("next", "flow", "size", "source", "sl", "ce", "stamp"):
+        for name in ("next", "flow", "size", "source", "sl", "ce", "stamp", "row"):
             grown = np.zeros(size, dtype=np.int64)
             if old:
                 grown[:old] = getattr(self, name)
             setattr(self, name, grown)
+        self.row[old:] = -1
         fresh = np.arange(size - 1, old - 1, -1)
         self.free: IntArray = np.concatenate([fresh, np.zeros(old, dtype=np.int64)])
         self.free_top = len(fresh)
@@ -49,13 +49,13 @@ class Queues:
     sl: IntArray
     ce: IntArray  # packets of the quantum that carry a congestion mark
     stamp: IntArray
+    row: IntArray  # (egress, lane) row a slot waits in, -1 = free
 
     def push(
         self,
         row: IntArray,
         position: IntArray,
         source: IntArray,
-        egress_local: IntArray,
         fields: tuple[IntArray, ...],
         stamp: IntArray,
     ) -> None:
@@ -69,7 +69,7 @@ class Queues:
         slot = self.free[self.free_top : self.free_top + n]
         flow, size, sl, ce = fields
         self.flow[slot], self.size[slot], self.sl[slot], self.ce[slot] = flow, size, sl, ce
-        self.source[slot], self.stamp[slot] = source, stamp
+        self.source[slot], self.stamp[slot], self.row[slot] = source, stamp, row
         voq = row * self.width + position
         tail = self.tail[voq]
         empty = tail < 0
@@ -81,7 +81,6 @@ class Queues:
         self.next[slot] = -1
         np.add.at(self.count, row, 1)
         np.add.at(self.bytes, row, size)
-        self.held[source, egress_local] += size
         self.ingress[source] += size
 
     def _grow(self, need: int) -> None:
@@ -97,7 +96,7 @@ class Queues:
         voq: IntArray = row * self.width + keys.argmin(axis=1)
         return voq
 
-    def pop(self, row: IntArray, voq: IntArray, egress_local: IntArray, now: int) -> IntArray:
+    def pop(self, row: IntArray, voq: IntArray, now: int) -> IntArray:
         """Take the head of each queue; returns slots whose fields stay readable until the next push."""
         slot = self.head[voq]
         follow = self.next[slot]
@@ -110,17 +109,10 @@ class Queues:
         self.key[done] = NEVER
         self.served[voq] = now
         size, source = self.size[slot], self.source[slot]
+        self.row[slot] = -1
         self.count[row] -= 1
         self.bytes[row] -= size
-        self.held[source, egress_local] -= size  # one egress per (source, position), so rows are distinct
         np.subtract.at(self.ingress, source, size)
         self.free[self.free_top : self.free_top + len(slot)] = slot
         self.free_top += len(slot)
         return slot
-
-    def composition(self, source: IntArray) -> FloatArray:
-        """[n, I] share of each ingress row's bytes by egress position (rows of zeros when nothing is held)."""
-        held = self.held[source].astype(float)
-        total = held.sum(axis=1, keepdims=True)
-        share: FloatArray = held / np.maximum(total, 1.0)
-        return share

@@ -44,8 +44,8 @@ class Routes:
 def minimal_routes(graph: Graph, usable: BoolArray | None = None) -> Routes:
     """All minimal-hop egress sets over the ``usable`` ports (a cable counts when both its ends are usable).
 
-    A node that cannot reach an endpoint has an empty set. The table entry of endpoint h is member ``h mod count``,
-    which spreads destinations as subnet managers do. Adapters do not forward.
+    A node that cannot reach an endpoint has an empty set. The table entry is picked by the endpoint's rank on its leaf, one
+    tier further on by the leaf's number, which spreads destinations as subnet managers do in trees. Adapters do not forward.
     """
     n, h = len(graph.guids), len(graph.endpoints)
     good = np.ones(len(graph.ports), dtype=bool) if usable is None else usable & usable[graph.peer]
@@ -71,7 +71,10 @@ def minimal_routes(graph: Graph, usable: BoolArray | None = None) -> Routes:
     sets[dst_switch, ends] = -1
     sets[dst_switch, ends, 0] = np.where(arrive, graph.local[dst_port], -1)
     count[dst_switch, ends] = arrive.astype(np.int64)
-    pick = ends[None, :] % np.maximum(count, 1)
+    rank = graph.local[dst_port]
+    tier = np.where(np.isfinite(dist), dist, 0.0)[leaf_of].T  # [N, H]
+    digit = np.where(tier % 2 == 1, leaf_of[None, :], rank[None, :])
+    pick = digit % np.maximum(count, 1)
     lft = np.take_along_axis(sets, pick[:, :, None], axis=2)[:, :, 0]
     return Routes(sets.astype(np.int64), count, lft.astype(np.int64))
 

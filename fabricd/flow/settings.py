@@ -92,7 +92,7 @@ class FabricSettings:
     lossless: tuple[int, ...] | None = None  # priorities with PFC on; None: all (ethernet), ignored on infiniband
     pause_refresh: bool = True  # count the pause frames a sender repeats while it holds XOFF
     reroute_delay_s: float = 0.02  # of model time: how long routes keep pointing at a link that went down
-    ack_share: float = 0.0  # bytes of acknowledgement per data byte, counted on lane 0 of the way back
+    retry_timeout_s: float = 2e-4  # how long a flow waits after a loss before it sends again (stretched)
 
     def __post_init__(self) -> None:
         if self.kind not in ("infiniband", "ethernet"):
