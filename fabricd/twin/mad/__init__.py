@@ -1,0 +1,1 @@
+"""The in-band face: subnet management, performance management and congestion control datagrams over ibsim's sockets."""
