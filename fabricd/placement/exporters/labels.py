@@ -40,7 +40,7 @@ def accelerator_key(config: PlacementConfig) -> str:
 def fnv64a(text: str) -> int:
     """The 64-bit FNV-1a hash."""
     value = 0xCBF29CE484222325
-    for byte in text.encode():
+    for byte in text.encode("utf-8", "surrogatepass"):
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
     return value
 
@@ -55,6 +55,6 @@ def label_value(text: str) -> str:
 def object_name(text: str) -> str:
     """A DNS label from any name: lower case; a hash is added when something was lost."""
     name = _NAME.sub("-", text.lower()).strip("-")
-    if name == text and len(name) <= 63:
+    if name and name == text and len(name) <= 63:
         return name
     return f"{name[:46].strip('-') or 'x'}-{fnv64a(text):016x}"
