@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fabricd.model.ident import format_guid
 from fabricd.model.topology import AGGREGATION, CA, SWITCH, Fault, Link, Node, PortRef, Topology
-from fabricd.topology.names import apply_names, clean_name, faceplate, is_factory_name, node_type
+from fabricd.topology.names import apply_names, clean_name, faceplate, is_factory_name, node_type, split_lane
 from fabricd.topology.speeds import rate_gbps
 
 PORT_MAX = 254  # 255 means "all ports" in management datagrams
@@ -133,5 +133,7 @@ def label_everything(topology: Topology) -> None:
                 label = faceplate(node.device_id, node.num_ports, port)
                 if label is not None:
                     topology.port_labels[guid, port] = label
+                    if lane := split_lane(label, node.device_id):
+                        link.labels["split_a" if (guid, port) == link.a else "split_b"] = lane
         if AGGREGATION in (topology.nodes[link.a[0]].type, topology.nodes[link.b[0]].type):
             link.labels.setdefault("internal", "sharp")

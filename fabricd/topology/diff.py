@@ -22,6 +22,7 @@ KINDS = (
     "missing_node",
     "added_node",
     "renamed_node",
+    "split_ports",
     "missing_link",
     "moved_link",
     "added_link",
@@ -131,8 +132,14 @@ def _compare_nodes(golden: Topology, now: Topology, successor: Mapping[int, int]
 
 
 def _compare_links(golden: Topology, now: Topology, successor: Mapping[int, int], out: list[Difference]) -> None:
+    factors = _split_factors(golden, now, successor, out)
+
     def mapped(ref: PortRef) -> PortRef:
-        return successor.get(ref[0], ref[0]), ref[1]
+        guid = successor.get(ref[0], ref[0])
+        if guid not in factors:
+            return guid, ref[1]
+        factor, old_last, new_last = factors[guid]
+        return guid, new_last if ref[1] == old_last else (ref[1] - 1) * factor + 1
 
     wanted: dict[frozenset[PortRef], Link] = {
         frozenset((mapped(link.a), mapped(link.b))): link for link in golden.links
@@ -163,6 +170,27 @@ def _compare_links(golden: Topology, now: Topology, successor: Mapping[int, int]
         out.append(
             Difference("added_link", link_name(now, link), _cable(link, "not in the golden file"), (), (link.a, link.b))
         )
+
+
+def _split_factors(
+    golden: Topology, now: Topology, successor: Mapping[int, int], out: list[Difference]
+) -> dict[int, tuple[int, int, int]]:
+    """Switches whose ports were split: GUID -> (new ports an old one, the internal port's old and new number, 0 if there is none).
+
+    Splitting renumbers all ports of a switch: with twice as many, old port n is new port 2n - 1.
+    """
+    factors: dict[int, tuple[int, int, int]] = {}
+    for guid, old in golden.nodes.items():
+        new = now.nodes.get(successor.get(guid, guid))
+        if old.type != SWITCH or new is None or not old.num_ports or new.num_ports <= old.num_ports:
+            continue
+        internal = old.num_ports % 2  # the SHARP node hangs on an odd last port
+        factor, rest = divmod(new.num_ports - internal, old.num_ports - internal)
+        if rest == 0 and factor > 1:
+            factors[new.guid] = (factor, old.num_ports * internal, new.num_ports * internal)
+            text = f"{new.num_ports} ports, not {old.num_ports}: split, old port n is now {factor}n - {factor - 1}"
+            out.append(Difference("split_ports", short_name(old), text))
+    return factors
 
 
 def _pair_moved(

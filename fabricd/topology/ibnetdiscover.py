@@ -174,7 +174,7 @@ class _Reader:
         way round, decides."""
         parts = names.split(_BETWEEN)
         other = self.named.get(far)
-        for cut in range(1, len(parts)):
+        for cut in sorted(range(1, len(parts)), key=lambda cut: abs(2 * cut - len(parts))):
             local, remote = _BETWEEN.join(parts[:cut]), _BETWEEN.join(parts[cut:])
             if len(parts) == 2 or (other is not None and other[1] == remote + _BETWEEN + local):
                 return local, remote

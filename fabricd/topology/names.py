@@ -142,3 +142,10 @@ def faceplate(device_id: int, num_ports: int, port: int) -> str | None:
             return f"1/{cage + 1}/{rest + 1}" if cage < cages else None
         return f"1/{port}" if port <= cages else None
     return None
+
+
+def split_lane(label: str, device_id: int) -> str:
+    """Which part of a split port a faceplate label names (``1/16/1/2`` -> ``2``), "" when the port is whole."""
+    parts = label.split("/")
+    whole = 3 if device_id in _TWIN_PORT_CAGES else 2
+    return parts[-1] if device_id in _TWIN_PORT_CAGES | set(_SINGLE_PORT_CAGES) and len(parts) > whole else ""

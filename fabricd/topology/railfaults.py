@@ -66,18 +66,17 @@ def crossed_rails(topology: Topology, rails: RailMap) -> list[Fault]:
             continue
         if any(count >= USUAL and shape <= usual for usual, count in shapes[group].items()):
             continue
-        wrong = {(number, rail) for number, rail in shape - right if number in expected}
-        ports = [port for port in by_host[host] if (port.hca, rails.rail_of_leaf.get(port.leaf, (-1, -1))[1]) in wrong]
-        if ports:
-            detail = ", ".join(
-                f"{topology.port_name(*p.ref)} is on rail {rails.rail_of_leaf[p.leaf][1] + 1} "
-                f"({topology.port_name(p.leaf, p.leaf_port)}) instead of {expected[p.hca] + 1}"
-                for p in ports
-                if p.hca is not None
-            )
-            faults.append(
-                Fault("crossed_rail", host, detail, [ref for p in ports for ref in (p.ref, (p.leaf, p.leaf_port))])
-            )
+        wrong = shape - right
+        ports = [p for p in by_host[host] if (p.hca, rails.rail_of_leaf.get(p.leaf, (-1, -1))[1]) in wrong]
+        detail = ", ".join(
+            f"{topology.port_name(*p.ref)} is on rail {rails.rail_of_leaf[p.leaf][1] + 1} "
+            f"({topology.port_name(p.leaf, p.leaf_port)}) "
+            + (f"instead of {expected[p.hca] + 1}" if p.hca in expected else "which is another adapter's")
+            for p in ports
+        )
+        faults.append(
+            Fault("crossed_rail", host, detail, [ref for p in ports for ref in (p.ref, (p.leaf, p.leaf_port))])
+        )
     return sorted(faults, key=lambda fault: (fault.kind, fault.where))
 
 

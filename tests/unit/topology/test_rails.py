@@ -142,6 +142,20 @@ def test_storage_leaves_are_a_group_of_their_own() -> None:
     assert all(len(group.leaves) == RAILS for group in topology.rails if group.kind == "compute")
 
 
+def test_a_storage_adapter_swapped_with_a_compute_adapter_is_named() -> None:
+    topology = add_storage(fabric())
+    label_everything(topology)
+    number = {node.labels.get("hca"): guid for guid, node in topology.nodes.items() if node.host == "gpu020"}
+    three, eight = number["3"], number["8"]
+    swap = {three: eight, eight: three}
+    for link in topology.links:
+        link.a, link.b = sorted((swap.get(guid, guid), port) for guid, port in (link.a, link.b))
+    check_rails(topology)
+    (fault,) = topology.faults
+    assert (fault.kind, fault.where) == ("crossed_rail", "gpu020")
+    assert "mlx5_8 is on rail 4" in fault.detail
+
+
 def test_a_leaf_without_some_uplinks_and_a_spine_out_of_reach_are_named() -> None:
     topology = fabric()
     leaf = LEAF_GUID + 256 + 3
