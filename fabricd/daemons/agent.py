@@ -186,7 +186,7 @@ class Agent:
                         {
                             "port": port.number, "state": port.state, "phys_state": port.phys_state,
                             "rate_gbps": port.rate_gbps, "link_layer": port.link_layer, "netdev": port.netdev,
-                            "visible_only_from": port.visible_only_from,
+                            "visible_only_from": self.reader.visible_only_from(port),
                         }
                         for port in device.ports
                     ],

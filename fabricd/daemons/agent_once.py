@@ -21,6 +21,8 @@ def read_once(config: Config) -> dict[str, Any]:
     try:
         reader.search()
         reader.read(0, time.monotonic_ns())
+        if reader.search_if_due():  # the first reading showed that something is not what it seemed
+            reader.read(0, time.monotonic_ns())
         return reader.to_json()
     finally:
         reader.close()

@@ -227,6 +227,9 @@ class NodeReader:
                 clear(values, flags, cell, count)
                 self.rejects.add("source_error", errno_name(error), planned.row.netdev or planned.row.device)
             cell += count
+        if planned.suspect is not None and planned.suspect.all_blind:
+            planned.suspect = None
+            self._stale = True  # lay out again, knowing now that the port is not ours to see
         values[at] = time.monotonic_ns() - began_ns
         values[at + 1] = planned.epoch
         flags[at] = flags[at + 1] = _VALID
@@ -235,6 +238,12 @@ class NodeReader:
         self._stale = True
         self.rejects.add("device_gone", device.name, where)
         self._planner.went_away(device)
+
+    def visible_only_from(self, port: Port) -> str | None:
+        """Where else one must look for this port's own figures; None when they are here."""
+        return next(
+            (p.visible_only_from for p in self._rows if p.port is port and p.netdev is None), port.visible_only_from
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The last reading as ``fabricd agent --once --json`` prints it."""
@@ -326,8 +335,9 @@ def _port_json(port: Port, planned: PlannedRow | None, counters: dict[str, Any])
         "lid": port.lid,
         "role": port.role,
     }
-    if port.visible_only_from:
-        entry["visible_only_from"] = port.visible_only_from
+    elsewhere = planned.visible_only_from if planned is not None else port.visible_only_from
+    if elsewhere:
+        entry["visible_only_from"] = elsewhere
     if planned is not None and planned.netdev is not None:
         entry |= {
             "role": "bond_member", "netdev": planned.netdev.name, "rate_gbps": planned.netdev.rate_gbps,

@@ -39,6 +39,8 @@ class PlannedRow:
     port: Port | None = None
     netdev: Netdev | None = None
     published: bool = True
+    visible_only_from: str | None = None
+    suspect: CounterFiles | None = None  # if all of it refuses, the port is another side's
     columns: tuple[Column, ...] = field(init=False)
     definitions: tuple[CounterDef, ...] = field(init=False)
 
@@ -143,8 +145,9 @@ class RowPlanner:
             self._counter_files(device.driver, f"{port.path}/counters_ext", "counters_ext"),
             hardware := self._counter_files(device.driver, f"{port.path}/hw_counters", "hw_counters"),
         ]
+        elsewhere = port.visible_only_from
         if device.dpu and (counters is None or counters.all_blind):
-            port.visible_only_from = "the DPU's own side"
+            elsewhere = "the DPU's own side"
         groups.append(
             self._host.rdma_group(
                 device.name, port.number, device.driver, {d.raw for d in hardware.columns} if hardware else set()
@@ -153,15 +156,18 @@ class RowPlanner:
         labels: dict[str, str] = {"role": port.role}
         if how:
             labels["guid_from"] = how
-        if port.visible_only_from:
-            labels["visible_only_from"] = port.visible_only_from
+        if elsewhere:
+            labels["visible_only_from"] = elsewhere
         elif port.interface is not None and not port.members:
             groups += self._host.groups(port.interface, self._wanted_statistic)
             labels |= self._host.labels(port.interface)
         plane = port.number if device.parent else 0
         number = 1 if device.parent else port.number
         row = self._row(device, guid, number, plane, labels, port)
-        return PlannedRow(row, self._distinct(groups), epoch, device, port)
+        return PlannedRow(
+            row, self._distinct(groups), epoch, device, port, visible_only_from=elsewhere,
+            suspect=counters if device.dpu and elsewhere is None else None,
+        )  # fmt: skip
 
     def _member_row(self, device: Device, port: Port, member: Netdev, plane: int, guid: int, epoch: int) -> PlannedRow:
         """A leg of a bond: flow control works on the wire, so its figures are the members' and not the bond's."""
