@@ -1,8 +1,9 @@
 """Statistics of a network interface by the ethtool ioctl: priority flow control, discards and marks of RoCE ports.
 
-The kernel writes as many entries as the driver has *at that moment*, whatever room the caller left, and drivers add and remove names
-(mlx5 shows a priority's pause counters only while flow control is on for it). So both buffers keep spare room, and names are compared
-as bytes after each reading: values are believed only if the names were still the same.
+Drivers add and remove names while they run: mlx5 shows a priority's pause counters only while flow control is on for it. Older kernels
+then write as many entries as there are now, whatever room the caller left; recent ones (6.18) write none when the caller's
+count is not theirs. So the buffers keep spare room, the count we expect is passed, and names are compared as bytes after each
+reading: values are believed only if the names were still the same.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fabricd.model.sample import Flag
 from fabricd.sources.base import LayoutChanged, SourceGone
 
 _SPARE = 2048  # entries; 64 kB for names
+_ATTEMPTS = 3  # at names whose number changes while we ask
 _VALID = int(Flag.VALID)
 
 
@@ -38,27 +40,31 @@ class EthtoolStrings:
 
     def __init__(self, netdev: str) -> None:
         self._ethtool: Any = IoctlEthtool(netdev)
-        self._room = 0
         self._names_raw = b""
         self.names: list[str] = []
         try:
-            self._make_room(self._ethtool.get_stringset_length(ETH_SS_STATS))
+            self._make_room()
             self._read_names()
         except (OSError, NotSupportedError, NoSuchDevice):
             self.close()
             raise
 
-    def _make_room(self, count: int) -> None:
-        self._room = count + _SPARE
-        self._strings: Any = generate_EthtoolGstrings(self._room)(cmd=ETHTOOL_GSTRINGS, string_set=ETH_SS_STATS)
-        self._stats: Any = generate_EthtoolGStats(self._room)(cmd=ETHTOOL_GSTATS)
+    def _make_room(self) -> None:
+        self._count = self._ethtool.get_stringset_length(ETH_SS_STATS)
+        room = self._count + _SPARE
+        self._strings: Any = generate_EthtoolGstrings(room)(cmd=ETHTOOL_GSTRINGS, string_set=ETH_SS_STATS)
+        self._stats: Any = generate_EthtoolGStats(room)(cmd=ETHTOOL_GSTATS)
         self._numbers = memoryview(self._stats.data).cast("B").cast("Q")
 
     def _read_names(self) -> bool:
         """Ask for the names; True if they are not those of before."""
-        self._strings.len = self._room
-        self._ethtool.ifreq.gstrings = ctypes.cast(ctypes.byref(self._strings), ctypes.POINTER(None))
-        self._ethtool.ioctl()
+        for _ in range(_ATTEMPTS):
+            self._strings.len = self._count
+            self._ethtool.ifreq.gstrings = ctypes.cast(ctypes.byref(self._strings), ctypes.POINTER(None))
+            self._ethtool.ioctl()
+            if self._strings.len == self._count:
+                break
+            self._make_room()
         size = self._strings.len * ETH_GSTRING_LEN
         raw = ctypes.string_at(ctypes.addressof(self._strings) + type(self._strings).strings.offset, size)
         if raw == self._names_raw:
@@ -67,13 +73,11 @@ class EthtoolStrings:
         pieces = (raw[i : i + ETH_GSTRING_LEN] for i in range(0, size, ETH_GSTRING_LEN))
         # Some drivers pad a name with blanks.
         self.names = [piece.split(b"\0", 1)[0].decode("ascii", "backslashreplace").strip() for piece in pieces]
-        if len(self.names) > self._room - _SPARE // 2:
-            self._make_room(len(self.names))
         return True
 
     def read(self) -> memoryview:
         """Values now, in the order of ``names``. Raises LayoutChanged when the names changed since the last reading."""
-        self._stats.size = 0
+        self._stats.size = self._count
         self._ethtool.ifreq.gstats = ctypes.cast(ctypes.byref(self._stats), ctypes.POINTER(None))
         self._ethtool.ioctl()
         count = self._stats.size
