@@ -1,9 +1,11 @@
-"""The fabric as it is now, for commands with ``live``: from the running api, else discovered with ``ibnetdiscover``."""
+"""The fabric as it is now, for commands with ``live``: verdicts, doctor and heat from the running api, the topology by discovery."""
 
 from __future__ import annotations
 
-import subprocess
-from typing import TYPE_CHECKING
+import json
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
 
 from fabricd.errors import FabricdError
 
@@ -13,19 +15,29 @@ if TYPE_CHECKING:
 
 
 def live_view(config: Config) -> LiveView:
-    """Raises FabricdError when nothing answers or the fabric has no rail groups."""
-    from fabricd.placement.live import LiveView
-    from fabricd.placement.read import parse_topology
+    """Raises FabricdError when the fabric cannot be discovered or has no rail groups. An api that is not there costs its parts."""
+    from fabricd.ib.transport import TransportError
+    from fabricd.placement.api_source import ApiSource
+    from fabricd.placement.read import require_rails
+    from fabricd.topology.live import take_picture
+
+    base = f"http://{f'[{config.api.host}]' if ':' in config.api.host else config.api.host}:{config.api.port}"
+
+    def get(path: str) -> Any:
+        try:
+            with urllib.request.urlopen(base + path, timeout=config.api.timeout) as answer:
+                return json.load(answer)
+        except (urllib.error.URLError, OSError, ValueError) as error:
+            raise FabricdError(f"{base}{path}: {error}") from None
 
     try:
-        done = subprocess.run(
-            ["ibnetdiscover"], capture_output=True, text=True, timeout=120, check=False, errors="replace"
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise FabricdError(f"--topology live: no api answers and ibnetdiscover cannot be run: {error}") from None
-    if done.returncode and not done.stdout.strip():
-        raise FabricdError(f"--topology live: ibnetdiscover: {done.stderr.strip()[:200] or done.returncode}")
-    topology = parse_topology(done.stdout, "live")
-    if not topology.rails:
-        raise FabricdError("--topology live: no host adapter is cabled to a switch, so there are no rail groups")
-    return LiveView(topology)
+        topology = take_picture(config.topology, config.fabric.name, routes=False).topology
+    except TransportError as error:
+        raise FabricdError(f"--topology live: {error}; without InfiniBand here, give a file") from None
+    require_rails(topology, "live")
+    view = ApiSource(get, lambda: topology)()
+    try:
+        view.heat = {str(group): float(load) for group, load in get("/api/v1/placement/heat")["heat"].items()}
+    except (FabricdError, KeyError, TypeError, ValueError, AttributeError):
+        view.heat = {}
+    return view

@@ -1,12 +1,15 @@
-"""The api process: HTTP on TCP, answered by the aggregator over its unix socket. No state, no secrets, no broker connection."""
+"""The api process: HTTP on TCP, answered by the aggregator over its unix socket. No state, no secrets, no broker connection.
+Placement is computed here, so that a solver never delays the aggregator."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
 from fabricd.config.root import Config
 from fabricd.daemons.http_server import bind_tcp, serve, url_of
+from fabricd.daemons.placement_view import PlacementView
 from fabricd.outputs.proxy import make_proxy
 
 log = logging.getLogger(__name__)
@@ -17,4 +20,8 @@ async def run_api(config: Config, ready: Callable[[str], None]) -> None:
     url = url_of(listener)
     log.info("listening on %s", url)
     ready(url)
-    await serve(make_proxy(config.aggregator.socket, config.api.timeout), listener)
+    placement = PlacementView(config)
+    app = make_proxy(config.aggregator.socket, config.api.timeout, placement.routes)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(placement.run())
+        group.create_task(serve(app, listener))

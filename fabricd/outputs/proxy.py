@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import httpx
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 _PASSED_BACK = ("content-type", "content-encoding", "cache-control", "etag", "vary")
 _PASSED_ON = ("accept", "accept-encoding", "if-none-match", "last-event-id")
 
 
-def make_proxy(socket: str, timeout: float) -> Starlette:
-    """``socket`` is the aggregator's; ``timeout`` in seconds bounds the wait for an answer's beginning, not its length."""
+def make_proxy(socket: str, timeout: float, more: Sequence[BaseRoute] = ()) -> Starlette:
+    """``socket`` is the aggregator's; ``timeout`` in seconds bounds the wait for an answer's beginning, not its length.
+
+    ``more`` routes are answered here, before anything is passed on."""
     limits = httpx.Limits(max_connections=64)
     transport = httpx.AsyncHTTPTransport(uds=socket, limits=limits)
     client = httpx.AsyncClient(
@@ -41,4 +44,4 @@ def make_proxy(socket: str, timeout: float) -> Starlette:
             answer.aiter_raw(), answer.status_code, passed, background=BackgroundTask(answer.aclose)
         )
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/{path:path}", forward)])
+    return Starlette(routes=[Route("/healthz", healthz), *more, Route("/{path:path}", forward)])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from fabricd.model.topology import SWITCH, PortRef, Topology
 
-COVERAGE = 0.5  # of the window that readings must span before an average counts
+MIN_SPAN_S = 60.0  # a mean over less may have caught one burst or one pause
 
 
 def uplinks_by_leaf(topology: Topology) -> dict[str, dict[int, list[tuple[PortRef, float]]]]:
@@ -29,39 +29,42 @@ def uplinks_by_leaf(topology: Topology) -> dict[str, dict[int, list[tuple[PortRe
 
 @dataclass(slots=True)
 class UplinkHeat:
-    """Feed it rates with :meth:`add`; :meth:`groups` gives heat (0..1) of every group it can vouch for.
+    """Feed it byte counters with :meth:`add`; :meth:`groups` gives heat (0..1) of every group it can vouch for.
 
-    A group's heat is that of its hottest leaf (a ring is as slow as its slowest hop), a leaf's the mean over its uplinks.
+    The mean over the window comes from the counters at its two ends, so that no burst between readings is missed. A group's
+    heat is that of its hottest leaf (a ring is as slow as its slowest hop), a leaf's the mean over its uplinks.
     """
 
     topology: Topology
     window_s: float = 120.0
-    _loads: dict[str, deque[tuple[float, float]]] = field(default_factory=dict)
-    _uplinks: dict[str, dict[int, list[tuple[PortRef, float]]]] = field(default_factory=dict)
+    _history: deque[tuple[float, dict[PortRef, int]]] = field(default_factory=deque)
 
-    def __post_init__(self) -> None:
-        self._uplinks = uplinks_by_leaf(self.topology)
+    def add(self, now: float, sent_bytes: Mapping[PortRef, int | None]) -> None:
+        """Bytes sent by uplink ports since their counters began, read at ``now`` (seconds). None or absent: not observed."""
+        self._history.append((now, {ref: value for ref, value in sent_bytes.items() if value is not None}))
+        while len(self._history) > 2 and self._history[1][0] <= now - self.window_s:
+            self._history.popleft()
 
-    def add(self, now: float, sent_rate: Mapping[PortRef, float | None]) -> None:
-        """Rates in bytes per second sent by uplink ports at ``now`` (seconds). A missing or None rate is not 0: the port
-        does not count, and a leaf with no known uplink says nothing."""
-        for group, leaves in self._uplinks.items():
+    def groups(self) -> dict[str, float]:
+        """Group -> mean load; groups with a leaf none of whose uplinks was observed over MIN_SPAN_S or more are left out."""
+        if len(self._history) < 2:
+            return {}
+        (began, before), (ended, after) = self._history[0], self._history[-1]
+        span = ended - began
+        if span < MIN_SPAN_S:
+            return {}
+        out: dict[str, float] = {}
+        for group, leaves in uplinks_by_leaf(self.topology).items():
             loads: list[float] = []
             for ports in leaves.values():
-                known = [rate / limit for ref, limit in ports if (rate := sent_rate.get(ref)) is not None]
+                # A counter that went down was reset by someone: nothing is known of that port.
+                known = [
+                    (after[ref] - before[ref]) / span / limit
+                    for ref, limit in ports
+                    if ref in before and ref in after and after[ref] >= before[ref]
+                ]
                 if known:
-                    loads.append(min(1.0, max(0.0, sum(known) / len(known))))
-            if loads:
-                history = self._loads.setdefault(group, deque())
-                history.append((now, max(loads)))
-                while history and history[0][0] < now - self.window_s:
-                    history.popleft()
-
-    def groups(self, now: float) -> dict[str, float]:
-        """Group -> mean load of the window; groups whose readings do not span enough of it are left out."""
-        out: dict[str, float] = {}
-        for group, history in self._loads.items():
-            recent = [(at, load) for at, load in history if at >= now - self.window_s]
-            if len(recent) > 1 and recent[-1][0] - recent[0][0] >= COVERAGE * self.window_s:
-                out[group] = sum(load for _, load in recent) / len(recent)
+                    loads.append(min(1.0, sum(known) / len(known)))
+            if loads and len(loads) == len(leaves):
+                out[group] = max(loads)
         return out

@@ -26,7 +26,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def routes(live: LiveSource, config: PlacementConfig | None = None) -> list[Route]:
-    """All routes of placement. ``live`` is called in a worker thread; it raises FabricdError when it knows no fabric yet."""
+    """All routes of placement; ``/healthz``, which topograph's clients ask too, is the api's own.
+
+    ``live`` is called in a worker thread; it raises FabricdError when it knows no fabric yet.
+    """
     config = config or PlacementConfig()
     extender = Extender(live, config)
     desk = Desk(live, config)
@@ -74,8 +77,9 @@ def routes(live: LiveSource, config: PlacementConfig | None = None) -> list[Rout
         status, text = desk.result(request.query_params.get("uid", ""))
         return PlainTextResponse(text, status_code=status)
 
-    async def healthz(request: Request) -> Response:
-        return PlainTextResponse("OK")
+    async def get_heat(request: Request) -> Response:
+        heat = (await in_thread(live)).heat
+        return JSONResponse({"heat": heat, "window_s": config.heat_window_s})
 
     return [
         Route("/api/v1/place", _guarded(post_place), methods=["POST"]),
@@ -84,7 +88,7 @@ def routes(live: LiveSource, config: PlacementConfig | None = None) -> list[Rout
         Route("/scheduler/prioritize", _guarded(post_prioritize), methods=["POST"]),
         Route("/v1/generate", _guarded(post_generate), methods=["POST"]),
         Route("/v1/topology", _guarded(get_topology), methods=["GET"]),
-        Route("/healthz", healthz, methods=["GET"]),
+        Route("/api/v1/placement/heat", _guarded(get_heat), methods=["GET"]),
     ]
 
 

@@ -1,0 +1,70 @@
+"""Placement inside the api process: routes over the aggregator's answers and the cached topology, and the heat it samples."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.routing import Route
+
+from fabricd.config.root import Config
+from fabricd.errors import FabricdError
+from fabricd.model.topology import Topology
+from fabricd.placement.api_source import ApiSource
+from fabricd.placement.http import routes
+from fabricd.topology.golden import topology_from_json
+from fabricd.topology.load import complete, load_topology
+
+log = logging.getLogger(__name__)
+
+
+class PlacementView:
+    """Holds no secrets and writes nothing. The topology is read again when its file changes."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._client = httpx.Client(
+            transport=httpx.HTTPTransport(uds=config.aggregator.socket), base_url="http://aggregator",
+            timeout=config.api.timeout, trust_env=False,
+        )  # fmt: skip
+        self._held: tuple[tuple[str, int], Topology] | None = None
+        self.source = ApiSource(self._get, self._topology, config.placement.heat_window_s)
+        self.routes: list[Route] = routes(self.source, config.placement)
+
+    def _get(self, path: str) -> Any:
+        try:
+            answer = self._client.get(path)
+            answer.raise_for_status()
+            return answer.json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise FabricdError(f"aggregator{path}: {error or type(error).__name__}") from None
+
+    def _topology(self) -> Topology:
+        """The file of topology.source, else the cache the collector's discovery writes. Raises FabricdError when there is neither."""
+        settings = self.config.topology
+        path = settings.cache if settings.source == "smp" else settings.source
+        try:
+            key = path, Path(path).stat().st_mtime_ns
+            if self._held is None or self._held[0] != key:
+                self._held = key, self._load(path)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise FabricdError(f"no topology is known yet: {path}: {error}") from None
+        return self._held[1]
+
+    def _load(self, path: str) -> Topology:
+        if self.config.topology.source != "smp":
+            return load_topology(path)
+        return complete(topology_from_json(json.loads(Path(path).read_text(encoding="utf-8"))["topology"], path))
+
+    async def run(self) -> None:
+        """Sample the uplinks until cancelled; a failure costs one sample."""
+        while True:
+            try:
+                await asyncio.to_thread(self.source.sample)
+            except FabricdError as error:
+                log.debug("uplink counters: %s", error)
+            await asyncio.sleep(self.config.placement.heat_window_s / 2)
