@@ -37,7 +37,7 @@ class Counters:
     cnp_tx: IntArray  # [P] endpoints: congestion notifications sent (BECN on InfiniBand)
     cnp_rx: IntArray  # [P]
     ce_rx: IntArray  # [P] endpoints: packets received with CE / FECN set
-    time_congested_ns: FloatArray  # [P] egress queue above its marking threshold: PortXmitTimeCong as time
+    time_congested_ns: FloatArray  # [P, V] egress queue above its marking threshold: PortVLXmitTimeCong as time
     link_downed: IntArray  # [P]
     link_recovers: IntArray  # [P]
     symbol_errors: IntArray  # [P]
@@ -51,8 +51,8 @@ class Counters:
     @classmethod
     def zeros(cls, ports: int, lanes: int) -> Counters:
         """All counters at zero for ``ports`` ports with ``lanes`` lanes."""
-        real = {"xmit_wait_ns", "paused_ns", "pfc_tx", "pfc_rx", "pfc_xon_tx"}
-        flat_real = {"port_wait_ns", "time_congested_ns"}
+        real = {"xmit_wait_ns", "paused_ns", "pfc_tx", "pfc_rx", "pfc_xon_tx", "time_congested_ns"}
+        flat_real = {"port_wait_ns"}
         flat = {
             "cnp_tx",
             "cnp_rx",

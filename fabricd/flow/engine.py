@@ -438,7 +438,7 @@ class Engine:
             chance = np.where(queue[hit] >= high[hit], 1.0, top[hit] * (queue[hit] - low[hit]) / span)
             marks[hit] = self.rng.binomial(-(-size[hit] // self.settings.mtu_bytes), chance)
             self.counters.ecn_marked[port[hit], lane[hit]] += marks[hit]
-            self.counters.time_congested_ns[port[hit]] += self.dt * 1e9
+            self.counters.time_congested_ns[port[hit], lane[hit]] += self.dt * 1e9
         return marks
 
     def _account(self, blocked: BoolArray, queued: BoolArray, free: BoolArray, sent: IntArray) -> None:
