@@ -87,18 +87,20 @@ def _sweeps(args: argparse.Namespace, config: Config, interval: float, count: in
     from time import monotonic
 
     from fabricd.daemons.sweeping import find_targets, find_topology, make_sweeper, open_transport
+    from fabricd.ib.limits import TidSpace
     from fabricd.outputs.sweep_report import Table, counters_json, summary_json
 
     progress = _progress_line()
     transport = open_transport(config.collector)
     try:
-        topology = find_topology(
-            config.collector, transport, config.fabric.name, lambda nodes: progress("discovering nodes", nodes, 0)
+        tids = TidSpace()
+        topology, _ = find_topology(
+            config.collector, transport, config.fabric.name, tids, lambda nodes: progress("discovering nodes", nodes, 0)
         )
         targets, rejects = find_targets(config.collector, topology)
         if not targets:
             raise FabricdError("no switch with a LID was found: is a subnet manager running?")
-        sweeper = make_sweeper(config.collector, transport, targets, slow_sweeps=int(args.optional))
+        sweeper = make_sweeper(config.collector, transport, targets, tids, slow_sweeps=int(args.optional))
         sweeper.prepare(progress)
         table = None if args.json else Table(args.rows, sweeper.wait_tick_bytes, live=sys.stdout.isatty())
         timings: list[dict[str, Any]] = []

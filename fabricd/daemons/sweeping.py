@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-
-import msgspec
 
 from fabricd.config.collector import CollectorConfig
-from fabricd.errors import UsageError
 from fabricd.ib.ibsim import SimTransport
 from fabricd.ib.keys import read_keys
-from fabricd.ib.limits import Limits
-from fabricd.ib.transport import Transport
+from fabricd.ib.limits import Limits, TidSpace
+from fabricd.ib.transport import Transport, TransportError
 from fabricd.ib.umad import UmadTransport
 from fabricd.model.rejects import Rejects
-from fabricd.model.topology import Topology
+from fabricd.model.topology import PortRef, Topology
 from fabricd.sources.pma import PmaSweeper, SweepOptions
 from fabricd.sources.pma_targets import Target, targets_of
 from fabricd.topology.discovery import Discoverer, to_topology
-from fabricd.topology.golden import topology_from_json
-from fabricd.topology.ibnetdiscover import parse_ibnetdiscover
+from fabricd.topology.load import load_topology
 
 
 def open_transport(config: CollectorConfig) -> Transport:
@@ -40,29 +35,25 @@ def limits_of(config: CollectorConfig) -> Limits:
 
 
 def find_topology(
-    config: CollectorConfig, transport: Transport | None, fabric: str, progress: Callable[[int], None] | None = None
-) -> Topology:
-    """The configured file, else discovery over the transport. Raises UsageError, TransportError."""
+    config: CollectorConfig,
+    transport: Transport,
+    fabric: str,
+    tids: TidSpace,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Topology, PortRef | None]:
+    """The configured file, else discovery over the transport; and the port we sit at where that is known.
+
+    ``tids``: that of the transport's other users, so that no transaction id is used twice. Raises FabricdError.
+    """
     if config.topology_file is not None:
-        return read_topology(config.topology_file)
-    if transport is None:
-        raise UsageError("collector.topology_file is needed where the MAD device cannot be opened")
+        return load_topology(config.topology_file), None
     key = read_keys(config.m_key_file).default
-    return to_topology(Discoverer(transport, limits_of(config), m_key=key).discover(progress=progress), fabric)
-
-
-def read_topology(name: str) -> Topology:
-    """A file written by ibnetdiscover or by ``fabricd topo export``. Raises UsageError."""
-    try:
-        text = Path(name).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(f"{name}: {error.strerror}") from None
-    if text.lstrip().startswith("{"):
-        try:
-            return topology_from_json(msgspec.json.decode(text), name)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"{name}: not JSON: {error}") from None
-    return parse_ibnetdiscover(text, name)
+    snapshot = Discoverer(transport, limits_of(config), m_key=key, tids=tids).discover(progress=progress)
+    topology = to_topology(snapshot, fabric)
+    if not topology.nodes:
+        raise TransportError("the local port does not answer subnet management: keyed, or the link is down")
+    local = next(iter(snapshot.nodes.values()))
+    return topology, next(((local.info.node_guid, port) for port in local.port_guids), None)
 
 
 def find_targets(config: CollectorConfig, topology: Topology) -> tuple[list[Target], Rejects]:
@@ -70,7 +61,12 @@ def find_targets(config: CollectorConfig, topology: Topology) -> tuple[list[Targ
 
 
 def make_sweeper(
-    config: CollectorConfig, transport: Transport, targets: list[Target], *, slow_sweeps: int | None = None
+    config: CollectorConfig,
+    transport: Transport,
+    targets: list[Target],
+    tids: TidSpace,
+    *,
+    slow_sweeps: int | None = None,
 ) -> PmaSweeper:
     """``slow_sweeps`` None: as the configured slow interval says."""
     if slow_sweeps is None:
@@ -81,4 +77,5 @@ def make_sweeper(
         limits_of(config),
         SweepOptions(errors=config.errors, details=config.details, slow_sweeps=slow_sweeps),
         pm_keys=read_keys(config.pm_key_file),
+        tids=tids,
     )

@@ -13,13 +13,12 @@ from fabricd.model.catalogue import CounterDef
 from fabricd.model.ident import format_guid
 from fabricd.model.rejects import Rejects
 from fabricd.model.sample import Flag
-from fabricd.sources.pma_reading import COLUMNS, QP1_COLUMN, WAIT_COLUMN, PortTable, Sweep
+from fabricd.sources.pma_reading import ERROR_COLUMNS, WAIT_COLUMN, PortTable, Sweep
 from fabricd.sources.pma_targets import Target
 
 F64 = npt.NDArray[np.float64]
 _VALID = int(Flag.VALID)
 _UNLESS_RESET = 0xFF ^ int(Flag.RESET)
-_ERROR_COLUMNS = [i for i in range(8, len(COLUMNS)) if i not in (WAIT_COLUMN, QP1_COLUMN)]
 _CLEAR = "\x1b[H\x1b[J"
 
 
@@ -169,8 +168,8 @@ def _gbps(rate: float) -> str:
 
 
 def _sum_errors(sweep: Sweep) -> F64:
-    valid = sweep.flags[:, _ERROR_COLUMNS] & _VALID != 0
-    total: F64 = np.where(valid, sweep.values[:, _ERROR_COLUMNS], 0).astype(np.float64).sum(axis=1)
+    valid = sweep.flags[:, ERROR_COLUMNS] & _VALID != 0
+    total: F64 = np.where(valid, sweep.values[:, ERROR_COLUMNS], 0).astype(np.float64).sum(axis=1)
     return total
 
 

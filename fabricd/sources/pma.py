@@ -31,6 +31,7 @@ from fabricd.sources.pma_device import (
     probe_devices,
 )
 from fabricd.sources.pma_layout import PORT_SELECT_AT, decode
+from fabricd.sources.pma_memory import Memory
 from fabricd.sources.pma_reading import (
     COLUMNS,
     PortTable,
@@ -40,9 +41,6 @@ from fabricd.sources.pma_reading import (
     cells,
     decode_main,
     hidden_columns,
-    mark_resets,
-    moved_errors,
-    qp1_growth,
 )
 from fabricd.sources.pma_targets import DeviceType, Target
 
@@ -75,7 +73,8 @@ class _Known:
 class PmaSweeper:
     """Sweeps ``targets`` over ``transport``. ``set_targets`` may be called between sweeps; what is known by GUID stays.
 
-    ``pm_keys``: GUID to the key its agent wants in every performance management datagram (0 for all others).
+    ``pm_keys``: GUID to the key its agent wants in every performance management datagram (0 for all others). ``tids``: shared
+    with whoever else uses the transport.
     Methods raise DeviceGone when the local device went away; silence of a remote one is a reply, not an error.
     """
 
@@ -87,6 +86,7 @@ class PmaSweeper:
         options: SweepOptions | None = None,
         *,
         pm_keys: Callable[[int], int] = lambda guid: 0,
+        tids: TidSpace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.transport = transport
@@ -97,12 +97,13 @@ class PmaSweeper:
         self.rejects = Rejects()
         self._pm_keys = pm_keys
         self._clock = clock
-        self._tids = TidSpace(clock)
+        self._tids = tids or TidSpace(clock)
         self._known: dict[tuple[int, int], _Known] = {}
         self._targets: list[Target] = []
         self._batch: Batch | None = None
         self._table: PortTable | None = None
-        self._last: Sweep | None = None
+        self._memory: Memory | None = None
+        self._was_silent: set[Hashable] = set()
         self._number = 0
         self._slow_at = 0
         self._asked_again: set[tuple[int, int]] = (
@@ -268,15 +269,22 @@ class PmaSweeper:
         values, flags, reply, when = decode_main(table, result.mads, result.reply, result.when, start)
         self._number += 1
         sweep = Sweep(self._number, table, mono, wall, 0.0, values, flags, when, reply, counts=result.counts)
-        sweep.counts["resets"] = mark_resets(sweep, self._last)
-        sweep.qp1_dropped = qp1_growth(sweep, self._last)
+        if self._memory is None or self._memory.table is not table:
+            self._memory = Memory(table, self._memory)
+        awake = [target.key not in self.health.silent for target in table.targets]
+        back = np.array([target.key in self._was_silent for target in table.targets], np.bool_) & np.array(
+            awake, np.bool_
+        )
+        changes = self._memory.take(sweep, back)
+        sweep.counts["resets"] = changes.resets
+        sweep.qp1_dropped = changes.qp1_dropped
         if self.options.details and self.options.errors:
-            sweep.details = self._side(_DETAILS, moved_errors(sweep, self._last), table)
+            sweep.details = self._side(_DETAILS, changes.moved, table)
         if self.options.slow_sweeps:
             sweep.slow = self._slow_part(table)
         self._account(sweep, batch, result)
+        self._was_silent = set(self.health.silent)
         sweep.seconds = self._clock() - start
-        self._last = sweep
         return sweep
 
     def _again_if_busy(self, batch: Batch, result: BatchResult) -> BatchResult:

@@ -26,8 +26,8 @@ _CAST = slice(4, 8)
 _ERRORS = slice(8, 22)
 WAIT_COLUMN = COLUMNS.index("PortXmitWait")
 QP1_COLUMN = COLUMNS.index("QP1Dropped")
-# What makes the details worth asking for: every error, but neither waiting nor dropped management datagrams.
-_MOVED = [i for i in range(8, 22) if i not in (WAIT_COLUMN, QP1_COLUMN)]
+# Every error, but neither waiting nor dropped management datagrams.
+ERROR_COLUMNS = [i for i in range(8, 22) if i not in (WAIT_COLUMN, QP1_COLUMN)]
 _NARROW = [counter.raw for counter in LAYOUT[Pma.PORT_COUNTERS]]
 _FROM_NARROW = [_NARROW.index(raw) if raw in _NARROW else -1 for raw in COLUMNS]
 
@@ -120,6 +120,9 @@ class Sweep:
     counts: Counter[str] = field(default_factory=Counter)
     rejects: Rejects = field(default_factory=Rejects)
     qp1_dropped: int = 0  # growth over all swept ports since the last sweep
+    epoch: U64 = field(
+        default_factory=lambda: np.zeros(0, np.uint64)
+    )  # per port: changes when its device was restarted
 
     @property
     def answered(self) -> int:
@@ -185,32 +188,3 @@ def _fill_narrow(table: PortTable, ports: Rows, mads: U8, values: U64, flags: U8
     if alone.any():
         order = _FROM_NARROW[_TRAFFIC]
         values[ports[alone], _TRAFFIC], flags[ports[alone], _TRAFFIC] = got[alone][:, order], flag[alone][:, order]
-
-
-def moved_errors(now: Sweep, before: Sweep | None) -> Rows:
-    """Ports whose errors changed since the last sweep; in the first sweep, those that have any."""
-    valid = now.flags[:, _MOVED] & int(Flag.VALID) != 0
-    if before is None or before.table is not now.table:
-        return np.flatnonzero(((now.values[:, _MOVED] != 0) & valid).any(axis=1))
-    both = valid & (before.flags[:, _MOVED] & int(Flag.VALID) != 0)
-    return np.flatnonzero(((now.values[:, _MOVED] != before.values[:, _MOVED]) & both).any(axis=1))
-
-
-def mark_resets(now: Sweep, before: Sweep | None) -> int:
-    """Flag values that fell since the last sweep: someone else cleared them. Returns how many ports that was."""
-    if before is None or before.table is not now.table:
-        return 0
-    valid = int(Flag.VALID)
-    fell = (now.values < before.values) & (now.flags & valid != 0) & (before.flags & valid != 0)
-    now.flags[fell] |= int(Flag.RESET)
-    return int(fell.any(axis=1).sum())
-
-
-def qp1_growth(now: Sweep, before: Sweep | None) -> int:
-    """Management datagrams that switches dropped since the last sweep: the sign that they are asked too fast."""
-    if before is None or before.table is not now.table:
-        return 0
-    new, old = now.values[:, QP1_COLUMN], before.values[:, QP1_COLUMN]
-    valid = int(Flag.VALID)
-    grown = (new > old) & (now.flags[:, QP1_COLUMN] & valid != 0) & (before.flags[:, QP1_COLUMN] & valid != 0)
-    return int((new[grown] - old[grown]).sum())
