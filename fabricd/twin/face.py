@@ -141,7 +141,7 @@ BY_PORT = (
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """When a queue marks (ECN, FECN): from ``kmin`` bytes with growing probability up to ``pmax`` at ``kmax`` bytes."""
+    """When an Ethernet queue marks (ECN): from ``kmin`` bytes with growing probability up to ``pmax`` at ``kmax`` bytes."""
 
     enabled: bool
     kmin: int = 0
@@ -187,6 +187,9 @@ class Levers(Protocol):
 
     def set_arbitration(self, row: int, arbitration: Arbitration) -> None: ...
 
+    def set_threshold(self, switch: int, threshold: int, marking_rate: int) -> None:
+        """InfiniBand marking of a switch: 0 = off, 15 = the earliest; packets between two marked ones."""
+
     def set_marking(self, row: int, priority: int, marking: Marking) -> None: ...
 
     def set_source_control(self, row: int, priority: int, control: SourceControl) -> None: ...
@@ -201,8 +204,11 @@ class Levers(Protocol):
     def set_shares(self, row: int, shares: tuple[int, ...]) -> None:
         """ETS bandwidth shares of the priorities, percent; they add up to 100."""
 
-    def set_rate_limit(self, row: int, priority: int, gbps: float | None) -> None:
-        """Shape what leaves ``row`` on one priority; None = no limit."""
+    def set_isolated(self, row: int, isolated: bool) -> None:
+        """Keep a link out of the routes while it stays up."""
+
+    def set_rate_limit(self, row: int, level: int | None, gbps: float | None) -> None:
+        """Shape what an adapter sends on one service level (None: all of them); None Gb/s = no limit."""
 
 
 class Fabric(Levers, Protocol):
@@ -214,5 +220,9 @@ class Fabric(Levers, Protocol):
     def read(self) -> Counters:
         """The newest reading (arrays are not to be written)."""
 
+    @property
+    def managed(self) -> bool:
+        """Whether somebody outside programs the forwarding tables (then routes no longer follow links by themselves)."""
+
     def routes(self) -> NDArray[np.int16]:
-        """``[switches, adapters]``: the egress port number of each, as built (before anyone programs tables)."""
+        """``[switches, adapters]``: the egress port number of each as things are."""

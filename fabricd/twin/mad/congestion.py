@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from fabricd.twin.face import SERVICE_LEVELS, Marking, SourceControl
+from fabricd.twin.face import SERVICE_LEVELS, SourceControl
 from fabricd.twin.mad.subnet import SWITCH, Node
 from fabricd.twin.mad.wire import BAD_METHOD, GET, INVALID_VALUE, OK, SET, UNSUPPORTED, get, put
 
@@ -13,13 +13,12 @@ SWITCH_SETTING, SWITCH_PORT_SETTING, ADAPTER_SETTING, CONTROL_TABLE, TIMESTAMP =
 TABLE_BLOCKS = 2  # 64 entries each
 SIZE = 192
 TIMER_US = 1.024
-FULL_QUEUE_BYTES = 1 << 20  # a threshold of 1 marks near this, one of 15 near a sixteenth of it
 
 
 class Sink(Protocol):
     """Where a written setting goes."""
 
-    def switch_marking(self, node: Node, marking: Marking) -> None: ...
+    def threshold(self, node: Node, threshold: int, marking_rate: int) -> None: ...
     def source_control(self, node: Node, level: int, control: SourceControl) -> None: ...
 
 
@@ -51,7 +50,8 @@ class Agent:
 
     def _apply(self, node: Node, attribute: int) -> None:
         if attribute == SWITCH_SETTING:
-            self._sink.switch_marking(node, marking(node.congestion[SWITCH_SETTING << 8]))
+            setting = node.congestion[SWITCH_SETTING << 8]
+            self._sink.threshold(node, setting[68] >> 4, get(setting, 74, 2))
         elif attribute in (ADAPTER_SETTING, CONTROL_TABLE):
             setting = node.congestion.get(ADAPTER_SETTING << 8, bytes(SIZE))
             table = node.congestion.get(CONTROL_TABLE << 8, bytes(SIZE))
@@ -61,18 +61,6 @@ class Agent:
 
 _SWITCH = (SWITCH_SETTING, SWITCH_PORT_SETTING)
 _ADAPTER = (ADAPTER_SETTING, CONTROL_TABLE)
-
-
-def marking(setting: bytes) -> Marking:
-    """A switch's marking from SwitchCongestionSetting: threshold 0 = off, 15 = the earliest.
-
-    MarkingRate is the mean number of packets between two marked ones.
-    """
-    threshold = setting[68] >> 4
-    if threshold == 0:
-        return Marking(enabled=False)
-    depth = FULL_QUEUE_BYTES * (16 - threshold) // 16
-    return Marking(enabled=True, kmin=depth, kmax=depth, pmax=1.0 / (1 + get(setting, 74, 2)))
 
 
 def source_control(setting: bytes, table: bytes, level: int) -> SourceControl:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fabricd.twin.face import SERVICE_LEVELS, Arbitration, Counters, Fabric, Marking, SourceControl
+from fabricd.twin.face import SERVICE_LEVELS, Arbitration, Counters, Fabric, SourceControl
 from fabricd.twin.mad import links, notice
 from fabricd.twin.mad.smp import allowed_setting
 from fabricd.twin.mad.subnet import DISABLED, LFT_ENTRIES, LINK_UP, NO_ROUTE, POLLING, SWITCH, Node, Port, Subnet
@@ -66,11 +66,8 @@ class Programming:
     def speed_asked(self, port: Port) -> None:
         """Enabled widths and speeds act when the link trains next (a manager follows up with a state change)."""
 
-    def switch_marking(self, node: Node, marking: Marking) -> None:
-        for port in node.ports.values():
-            if port.row >= 0:
-                for lane in range(self._fabric.plan.lanes):
-                    self._fabric.set_marking(port.row, lane, marking)
+    def threshold(self, node: Node, threshold: int, marking_rate: int) -> None:
+        self._fabric.set_threshold(self._switches[node.plan.index], threshold, marking_rate)
 
     def source_control(self, node: Node, level: int, control: SourceControl) -> None:
         self._fabric.set_source_control(node.first.row, level, control)

@@ -13,12 +13,15 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fabricd.errors import FabricdError
 from fabricd.twin.face import Fabric
 from fabricd.twin.mad import congestion, smp
 from fabricd.twin.mad.pma import Pma
 from fabricd.twin.mad.programming import Programming
-from fabricd.twin.mad.subnet import Port, Subnet, preconfigure
+from fabricd.twin.mad.subnet import Port, Subnet, preconfigure, write_routes
 from fabricd.twin.mad.wire import (
     CLIENT,
     CONGESTION,
@@ -90,8 +93,10 @@ class MadServer:
         self._observer: asyncio.Task[None] | None = None
         self._flushing = False
         self._programming.start(fabric.read())
+        self._routes: NDArray[np.int16] | None = None  # as last shown, while the model routes by itself
         if configured:
-            preconfigure(self.subnet, fabric.routes())
+            self._routes = fabric.routes()
+            preconfigure(self.subnet, self._routes)
         else:
             self._programming.all_routes()
             self._programming.flush()
@@ -125,7 +130,17 @@ class MadServer:
                 tick = counters.tick
                 self._programming.observe(counters)
                 self._pma.observe(counters)
+                self._follow_routes()
             await asyncio.sleep(OBSERVE_SECONDS)
+
+    def _follow_routes(self) -> None:
+        """While nobody programs the tables, they show the routes the model finds by itself."""
+        if self._routes is None or self._fabric.managed:
+            return
+        routes = self._fabric.routes()
+        if not np.array_equal(routes, self._routes):
+            self._routes = routes
+            write_routes(self.subnet, routes)
 
     # -- control channel -----------------------------------------------------------------------------------------
 

@@ -309,16 +309,11 @@ def preconfigure(subnet: Subnet, routes: np.ndarray[tuple[int, int], np.dtype[np
     for port in subnet.by_row:
         if port.state == INIT:
             port.state = ACTIVE
-    adapters = [subnet.nodes[planned.index] for planned in subnet.plan.adapters]
-    switches = [subnet.nodes[planned.index] for planned in subnet.plan.switches]
-    for node, row in zip(switches, routes, strict=True):
+    for planned in subnet.plan.switches:
+        node = subnet.nodes[planned.index]
         node.lft_top = lid
         node.change = False
-        node.lft[node.ports[0].lid] = 0
-        for adapter, egress in zip(adapters, row.tolist(), strict=True):
-            if egress > 0:
-                node.lft[adapter.first.lid] = egress
-    _route_between_switches(subnet, switches)
+    write_routes(subnet, routes)
     lanes = min(8, subnet.plan.lanes)
     mapping = bytes((sl % lanes) << 4 | (sl + 1) % lanes for sl in range(0, 16, 2))
     for port in [port for node in subnet.nodes for port in node.ports.values()]:
@@ -329,8 +324,20 @@ def preconfigure(subnet: Subnet, routes: np.ndarray[tuple[int, int], np.dtype[np
     subnet.routes_changed()
 
 
-def _route_between_switches(subnet: Subnet, switches: list[Node]) -> None:
-    """Shortest paths to the switches' own LIDs (breadth first, lowest port wins)."""
+def write_routes(subnet: Subnet, routes: np.ndarray[tuple[int, int], np.dtype[np.int16]]) -> None:
+    """Fill the forwarding tables from ``[switches, adapters]`` egress ports; the switches' own LIDs by shortest paths."""
+    adapters = [subnet.nodes[planned.index] for planned in subnet.plan.adapters]
+    switches = [subnet.nodes[planned.index] for planned in subnet.plan.switches]
+    for node, row in zip(switches, routes, strict=True):
+        node.lft[node.ports[0].lid] = 0
+        for adapter, egress in zip(adapters, row.tolist(), strict=True):
+            node.lft[adapter.first.lid] = egress if egress > 0 else NO_ROUTE
+    _route_between_switches(switches)
+    subnet.routes_changed()
+
+
+def _route_between_switches(switches: list[Node]) -> None:
+    """Breadth first over links that are up; the lowest port wins."""
     for target in switches:
         lid = target.ports[0].lid
         seen = {target.guid}
@@ -340,7 +347,7 @@ def _route_between_switches(subnet: Subnet, switches: list[Node]) -> None:
             for node in ring:
                 for number in sorted(node.ports):
                     peer = node.ports[number].peer
-                    if peer is None or peer.node.type != SWITCH or peer.node.guid in seen:
+                    if peer is None or peer.physical != LINK_UP or peer.node.type != SWITCH or peer.node.guid in seen:
                         continue
                     seen.add(peer.node.guid)
                     peer.node.lft[lid] = peer.number

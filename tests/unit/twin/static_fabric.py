@@ -63,6 +63,7 @@ class StaticFabric:
         self.plan = plan
         self.counters = Counters.zero(plan)
         self.calls: list[tuple[Any, ...]] = []
+        self.managed = False
 
     def read(self) -> Counters:
         return self.counters
@@ -119,5 +120,11 @@ class StaticFabric:
     def set_shares(self, row: int, shares: tuple[int, ...]) -> None:
         self.calls.append(("set_shares", row, shares))
 
-    def set_rate_limit(self, row: int, priority: int, gbps: float | None) -> None:
-        self.calls.append(("set_rate_limit", row, priority, gbps))
+    def set_rate_limit(self, row: int, level: int | None, gbps: float | None) -> None:
+        self.calls.append(("set_rate_limit", row, level, gbps))
+
+    def set_threshold(self, switch: int, threshold: int, marking_rate: int) -> None:
+        self.calls.append(("set_threshold", switch, threshold, marking_rate))
+
+    def set_isolated(self, row: int, isolated: bool) -> None:
+        self.calls.append(("set_isolated", row, isolated))
