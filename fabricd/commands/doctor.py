@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fabricd.commands.api_client import add_url, get_json
 from fabricd.commands.base import Command, add_json, print_json
+from fabricd.commands.client import add_url, get_json
 from fabricd.errors import FabricdError, UsageError
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL", "unknown": "?   "}

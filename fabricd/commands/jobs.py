@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import Any
 
-from fabricd.commands.api_client import add_url, get_json
 from fabricd.commands.base import Command, add_json, print_json
+from fabricd.commands.client import add_url, get_json
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +20,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    document = (
-        _from_source(args) if args.list else get_json(args, "/api/v1/jobs", **({"id": args.id} if args.id else {}))
-    )
+    document = _from_source(args) if args.list else get_json(args, "/api/v1/jobs", {"id": args.id})
     if args.json:
         print_json(document)
         return 0
