@@ -37,7 +37,7 @@ _LFT_HEAD = re.compile(r"^Unicast lids .*\bguid (0x[0-9A-Fa-f]{1,16})\b")
 _FDB_HEAD = re.compile(r"^\w*dump_ucast_routes: Switch (0x[0-9A-Fa-f]{1,16})\b")
 _LFT_ROW = re.compile(r"^\s*0x([0-9A-Fa-f]{4}) (\d{3})(?:\s|$)")
 _FDB_ROW = re.compile(r"^\s*0x([0-9A-Fa-f]{4})\s*: (?:(\d{3})\s*:|UNREACHABLE)")
-_FDB_NOISE = re.compile(r"^(?:\s*$|LID\s*:|\s+Lid\s+Out|\s+Port\s+Info|\d+ (?:valid )?lids dumped|#)")
+_FDB_NOISE = re.compile(r"^(?:\s*$|LID\s*:|\s+Lid\s+Out|\s+Port\s+Info|\d+ (?:valid )?lids dumped|#|\*\*\* WARNING)")
 
 _RECORD = re.compile(r"^(\w+Record) dump:")
 _FIELD = re.compile(r"^\s+(\w+):?\.*(.*)$")

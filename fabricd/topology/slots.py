@@ -80,6 +80,7 @@ class SlotBook:
             if not stays:
                 raise ValueError(f"slot {slot} is empty")
             book.stays[slot] = [Stay(parse_guid(g), float(a), None if b is None else float(b)) for g, a, b in stays]
-            for stay in book.stays[slot]:
-                book.slot_of[stay.guid] = slot
+        ended = [(stay, slot) for slot, stays in book.stays.items() for stay in stays]
+        ended.sort(key=lambda pair: float("inf") if pair[0].until is None else pair[0].until)
+        book.slot_of = {stay.guid: slot for stay, slot in ended}  # a device that moved belongs to the slot it was in last
         return book
