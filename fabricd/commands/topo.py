@@ -30,6 +30,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--format", default="json", metavar="FORMAT", help="see above (default: json)")
     export.add_argument("--output", metavar="FILE", help="write there instead of to standard output")
     export.add_argument("--node", metavar="HOST", help="nccl: only this host's file")
+    export.add_argument("--names", metavar="FILE", help="scheduler formats: book that keeps names the same across runs")
+    export.add_argument(
+        "--watch", action="store_true", help="scheduler formats: keep --output true to the fabric until stopped"
+    )
+    export.add_argument(
+        "--every", type=float, default=10.0, metavar="SECONDS", help="--watch: time between two looks (10)"
+    )
     diff = actions.add_parser(
         "diff",
         help="compare with a golden file",
@@ -91,6 +98,12 @@ def _export(args: argparse.Namespace) -> int:
         if args.format not in FORMATS:
             known = ", ".join((*OWN_FORMATS, *FORMATS))
             raise UsageError(f"--format {args.format}: unknown format; known: {known}")
+        if args.watch or args.names:
+            from fabricd.commands.topo_keep import export_with_names, watch_export
+
+            return watch_export(args, lambda: _read(args)) if args.watch else export_with_names(args, _read(args))
+    elif args.watch or args.names:
+        raise UsageError(f"--format {args.format}: --watch and --names are for the scheduler formats")
     text = _render(_read(args), args)
     if args.output is None:
         sys.stdout.write(text)

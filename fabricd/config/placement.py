@@ -41,6 +41,10 @@ class PlacementConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     export_min_interval_s: Annotated[
         float, Meta(ge=1, le=86400, description="watch mode rewrites a scheduler's file at most this often")
     ] = 60.0
+    export_max_loss: Annotated[
+        float,
+        Meta(ge=0, le=1, description="watch mode refuses to write when more than this share of the hosts vanished"),
+    ] = 0.2
     extender_enabled: Annotated[
         bool, Meta(description="serve a Kubernetes scheduler extender (filter, prioritize) with live heat")
     ] = False

@@ -134,9 +134,9 @@ def compile_fabric(topology: Topology, nvlink: dict[str, str] | None = None) -> 
 
 
 def topology_digest(topology: Topology) -> str:
-    """A short digest of what placement depends on: groups, members, leaves, pods. Equal topologies, equal digest."""
+    """A short digest of who is in which group on which leaves, whatever the groups are called."""
     text = "\n".join(
-        sorted(f"{g.kind}|{g.pod}|{g.name}|{','.join(sorted(g.hosts))}|{g.leaves}" for g in topology.rails)
+        sorted(f"{g.kind}|{','.join(sorted(g.hosts))}|{sorted(map(sorted, g.leaves))}" for g in topology.rails)
     )
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

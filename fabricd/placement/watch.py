@@ -36,7 +36,13 @@ class Watcher:
     _looks: int = field(default=0)
 
     def look(self, topology: Topology) -> dict[str, Any] | None:
-        """One look at the fabric. Returns the record of a write (what changed and why), or None when nothing was written."""
+        """One look at the fabric. Returns the record of a write (what changed and why), or of a refusal; None when nothing was due.
+
+        A fabric that lost many hosts at once is more likely seen badly than gone: it is not written.
+        """
+        after = compile_fabric(topology)
+        if refusal := self._refusal(after):
+            return {"refused": refusal, "format": self.format}
         text, book = self._render(topology)
         if self.settled is None and self._current() == text:
             self.settled = topology
@@ -55,11 +61,21 @@ class Watcher:
         if self.names and book is not None:
             save_names(self.names, book)
         before, self.settled, self.written_at, self._looks = self.settled, topology, now, 0
-        after: Fabric = compile_fabric(topology)
         record: dict[str, Any] = {"written": self.out, "format": self.format, "digest": after.digest}
         if before is None:
             return {**record, "changes": [{"what": "first export", "nodes": len(after.hosts)}], "why": []}
         return {**record, "changes": membership_changes(compile_fabric(before), after), "why": causes(before, topology)}
+
+    def _refusal(self, after: Fabric) -> str:
+        if not after.hosts:
+            return "no compute host is seen"
+        if self.settled is None:
+            return ""
+        before = {host for group in self.settled.rails if group.kind == "compute" for host in group.hosts}
+        lost = len(before - after.index.keys())
+        if lost > self.config.export_max_loss * len(before):
+            return f"{lost} of {len(before)} hosts are gone; placement.export_max_loss = {self.config.export_max_loss}"
+        return ""
 
     def _render(self, topology: Topology) -> tuple[str, Any]:
         if not self.names:
