@@ -22,7 +22,12 @@ class TopologyConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         str, Meta(description="name of a simulated fabric's MAD socket, instead of a device (ibsim, fabricd twin)")
     ] = ""
     mad_host: Annotated[str, Meta(description="node to sit at on the simulated fabric (empty: its first)")] = ""
-    m_key_file: Annotated[str, Meta(description="file with the fabric's M_Key (hexadecimal), for keyed fabrics")] = ""
+    m_key_file: Annotated[
+        str,
+        Meta(
+            description="M_Keys of a hardened fabric, in the form of opensm's guid2mkey; a bare name is a systemd credential"
+        ),
+    ] = ""
     node_name_map: Annotated[str, Meta(description="node-name-map of the InfiniBand tools: GUID and name a line")] = ""
     ibdiagnet_dir: Annotated[
         str,

@@ -73,15 +73,34 @@ class Snapshot:
     seconds: float = 0.0
 
 
+def numbered_gets(attribute: Smp, path: Path, modifiers: Sequence[int], m_key: int = 0) -> list[bytes | bytearray]:
+    """The same Get with each attribute modifier."""
+    template = smp_get(attribute, path=path, m_key=m_key)
+    out: list[bytes | bytearray] = []
+    for modifier in modifiers:
+        mad = template.copy()
+        mad[MODIFIER_AT : MODIFIER_AT + 4] = modifier.to_bytes(4, "big")
+        out.append(mad)
+    return out
+
+
 class Discoverer:
-    """``m_key``: for fabrics whose nodes answer keyed requests only. One discoverer for one transport."""
+    """``m_key``: for fabrics whose nodes answer keyed requests only; ``m_keys``: other keys of single nodes, by GUID (used once the
+    node told who it is). One discoverer for one transport."""
 
     def __init__(
-        self, transport: Transport, limits: Limits | None = None, *, m_key: int = 0, tids: TidSpace | None = None
+        self,
+        transport: Transport,
+        limits: Limits | None = None,
+        *,
+        m_key: int = 0,
+        m_keys: Mapping[int, int] | None = None,
+        tids: TidSpace | None = None,
     ) -> None:
         self.transport = transport
         self.limits = limits or Limits()
         self.m_key = m_key
+        self._m_keys = m_keys or {}
         self._tids = tids or TidSpace()
 
     def discover(
@@ -128,11 +147,12 @@ class Discoverer:
             node.description = known.get(guid)
             mads: list[bytes | bytearray] = []
             asks = node.description is None
+            key = self._m_keys.get(guid, self.m_key)
             if asks:
-                mads.append(smp_get(Smp.NODE_DESCRIPTION, path=node.path, m_key=self.m_key))
+                mads.append(smp_get(Smp.NODE_DESCRIPTION, path=node.path, m_key=key))
             if node.info.kind == NODE_SWITCH:
-                mads.append(smp_get(Smp.SWITCH_INFO, path=node.path, m_key=self.m_key))
-            mads += self._numbered(Smp.PORT_INFO, node.path, range(node.first, node.info.num_ports + 1))
+                mads.append(smp_get(Smp.SWITCH_INFO, path=node.path, m_key=key))
+            mads += numbered_gets(Smp.PORT_INFO, node.path, range(node.first, node.info.num_ports + 1), key)
             groups.append((guid, DIRECTED, mads))
             layout.append((node, asks))
         result = self._run(snapshot, groups)
@@ -150,16 +170,6 @@ class Discoverer:
             node.ports = decode_port_infos(smp_data(result.mads[row : row + count]))
             node.answered = (result.reply[row : row + count] == Reply.OK).tolist()
             row += count
-
-    def _numbered(self, attribute: Smp, path: Path, modifiers: Sequence[int]) -> list[bytes | bytearray]:
-        """The same Get with each modifier."""
-        template = smp_get(attribute, path=path, m_key=self.m_key)
-        out: list[bytes | bytearray] = []
-        for modifier in modifiers:
-            mad = template.copy()
-            mad[MODIFIER_AT : MODIFIER_AT + 4] = modifier.to_bytes(4, "big")
-            out.append(mad)
-        return out
 
     def _follow(self, snapshot: Snapshot, fresh: list[int]) -> list[int]:
         """NodeInfo through every linked port whose neighbour is not known yet; returns the nodes not seen before."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fabricd.config.topology import TopologyConfig
-from fabricd.errors import FabricdError, UsageError
-from fabricd.ib.limits import Limits
+from fabricd.errors import FabricdError
+from fabricd.ib.keys import read_keys
+from fabricd.ib.limits import Limits, TidSpace
 from fabricd.ib.transport import Transport
 from fabricd.model.topology import Topology
 from fabricd.topology.discovery import Discoverer, Snapshot, to_topology
@@ -48,16 +49,6 @@ def open_transport(config: TopologyConfig) -> Transport:
     return UmadTransport(config.device, config.port)
 
 
-def read_m_key(path: str) -> int:
-    """The M_Key of a file: hexadecimal, with or without 0x; 0 for no file. Raises UsageError without repeating the key."""
-    if not path:
-        return 0
-    try:
-        return int(read_text(path).strip(), 16)
-    except ValueError:
-        raise UsageError(f"topology.m_key_file = {path!r}: not a hexadecimal number") from None
-
-
 def take_picture(
     config: TopologyConfig,
     fabric: str = "default",
@@ -89,8 +80,10 @@ def _discover(
     routes: bool,
     progress: Callable[[int], None] | None,
 ) -> Picture:
-    m_key = read_m_key(config.m_key_file)
-    snapshot = Discoverer(transport, limits, m_key=m_key).discover(known, progress)
+    keys, tids = read_keys(config.m_key_file or None), TidSpace()
+    snapshot = Discoverer(transport, limits, m_key=keys.default, m_keys=keys.by_guid, tids=tids).discover(
+        known, progress
+    )
     if not snapshot.nodes:
         raise FabricdError("the local port does not answer: is it up, and is the M_Key right (topology.m_key_file)?")
     names, topology = {}, Topology()
@@ -103,7 +96,7 @@ def _discover(
     _additions(config, topology)
     picture = Picture(complete(topology), None, snapshot)
     if routes:
-        tables = read_lfts(transport, snapshot, limits, m_key=m_key, rejects=topology.rejects)
+        tables = read_lfts(transport, snapshot, limits, keys=keys, tids=tids, rejects=topology.rejects)
         picture.routes = routes_from_lfts(topology, tables, _adaptive(config, topology))
     return picture
 

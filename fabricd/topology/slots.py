@@ -82,5 +82,7 @@ class SlotBook:
             book.stays[slot] = [Stay(parse_guid(g), float(a), None if b is None else float(b)) for g, a, b in stays]
         ended = [(stay, slot) for slot, stays in book.stays.items() for stay in stays]
         ended.sort(key=lambda pair: float("inf") if pair[0].until is None else pair[0].until)
-        book.slot_of = {stay.guid: slot for stay, slot in ended}  # a device that moved belongs to the slot it was in last
+        book.slot_of = {
+            stay.guid: slot for stay, slot in ended
+        }  # a device that moved belongs to the slot it was in last
         return book

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +10,12 @@ import numpy.typing as npt
 from fabricd.ib.batch import Batch
 from fabricd.ib.health import Health
 from fabricd.ib.limits import Limits, TidSpace
-from fabricd.ib.mad import MODIFIER_AT, SMP_DATA_AT, Reply, Smp, smp_get
+from fabricd.ib.mad import SMP_DATA_AT, Reply, Smp, smp_get
 from fabricd.ib.smp import LFT_BLOCK, NO_EGRESS, decode_sl_to_vl, decode_vl_arbitration
 from fabricd.ib.transport import DIRECTED, Transport
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import SWITCH, Topology
-from fabricd.topology.discovery import Snapshot
+from fabricd.topology.discovery import Snapshot, numbered_gets
 from fabricd.topology.minhop import assumed_routes
 from fabricd.topology.routes import LFT, NO_ROUTE, Frame, RouteTable, SetPool
 
@@ -28,7 +28,8 @@ def read_lfts(
     snapshot: Snapshot,
     limits: Limits | None = None,
     *,
-    m_key: int = 0,
+    keys: Callable[[int], int] | None = None,
+    tids: TidSpace | None = None,
     rejects: Rejects | None = None,
 ) -> dict[int, Lft]:
     """Linear forwarding tables of the discovered switches, by GUID, as long as each says its table is.
@@ -40,16 +41,11 @@ def read_lfts(
     row = 0
     for guid, found in switches:
         blocks = (found.switch.lft_top if found.switch else 0) // LFT_BLOCK + 1
-        template = smp_get(Smp.LINEAR_FORWARDING, path=found.path, m_key=m_key)
-        mads = []
-        for block in range(blocks):
-            mad = template.copy()
-            mad[MODIFIER_AT : MODIFIER_AT + 4] = block.to_bytes(4, "big")
-            mads.append(mad)
+        mads = numbered_gets(Smp.LINEAR_FORWARDING, found.path, range(blocks), keys(guid) if keys else 0)
         groups.append((guid, DIRECTED, mads))
         spans.append((guid, row, row + blocks))
         row += blocks
-    result = Batch(transport, groups, limits or Limits()).run(Health(), TidSpace(), deadline_s=120.0)
+    result = Batch(transport, groups, limits or Limits()).run(Health(), tids or TidSpace(), deadline_s=120.0)
     tables: dict[int, Lft] = {}
     for guid, first, last in spans:
         if (result.reply[first:last] == Reply.OK).all():
