@@ -189,7 +189,9 @@ def read_header(data: bytes | bytearray | memoryview) -> Header:
     if cells > MAX_CELLS or node_len > MAX_NODE_ID or words * 8 != head or len(data) != head + cells * 8 + _pad8(cells):
         raise FrameError("frame_size", f"{len(data)} bytes for {rows} rows x {columns} columns")
     view = memoryview(data)
-    actual = zlib.crc32(view[_CRC_AT + 4 :], zlib.crc32(b"\0\0\0\0", zlib.crc32(view[:_CRC_AT])))
+    first = bytearray(view[:HEADER_FIXED])
+    first[_CRC_AT:HEADER_FIXED] = b"\0\0\0\0"
+    actual = zlib.crc32(view[HEADER_FIXED:], zlib.crc32(first))
     if actual != crc:
         raise FrameError("frame_crc", f"{actual:08x}, frame says {crc:08x}")
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import numpy as np
+
 from fabricd.model.ident import format_guid
 from fabricd.model.sample import Flag
 from fabricd.store.node import Node
@@ -56,7 +58,8 @@ def ports_document(
         if node is not None and owner.name != node:
             continue
         for stream in owner.streams.values():
-            if not stream.heard_ns or now - stream.heard_ns > stale_ns:
+            heard = stream.heard_ns
+            if not heard or now - heard > stale_ns:
                 continue
             for row, port in enumerate(stream.table.port[stream.start : stream.start + stream.count].tolist()):
                 labels = store.ports.labels[port]
@@ -94,22 +97,23 @@ def _port(store: Store, port: int, places: list[tuple[Stream, int]], now: int, c
 
 
 def _counters(stream: Stream, row: int, now: int) -> list[dict[str, Any]]:
-    state = stream.state
+    table, number = stream.table, stream.start + row
+    age = round((now - stream.heard_ns) / 1e9, 3)
     out = []
     for at, column in enumerate(stream.schema.columns):
         if column.kind in ("time", "epoch"):
             continue
-        flags, span = Flag(int(state.flags[row, at])), int(state.span[row, at])
+        flags, span = Flag(int(table.flags[number, at])), int(table.spans(np.array([number]), at)[0])
         counts = column.kind == "counter" and span > 0
         out.append(
             {
                 "name": column.name,
                 "priority": column.priority,
                 "unit": column.unit,
-                "value": int(state.value[row, at]) if Flag.VALID in flags else None,
-                "rate": int(state.delta[row, at]) * 1e9 / span if counts else None,
+                "value": int(table.value[number, at]) if Flag.VALID in flags else None,
+                "rate": int(table.delta[number, at]) * 1e9 / span if counts else None,
                 "flags": flags.names,
-                "age_s": round((now - stream.heard_ns) / 1e9, 3),
+                "age_s": age,
                 "raw": column.raw,
                 "source": column.source,
             }

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fabricd.model.catalogue import exposed, metric
 from fabricd.model.frame import Column
@@ -67,7 +68,7 @@ def _ports(store: Store, now: int, stale_ns: int, lines: list[str]) -> None:
             if column.kind in _SHOWN:
                 families.setdefault(family(column.name, column.unit, column.kind), []).append((table, at, column))
     labels = _PortLabels(store)
-    fresh = {id(table): _fresh_rows(table, now, stale_ns) for table in store.tables.values()}
+    fresh = {id(table): table.heard_rows(now - stale_ns) for table in store.tables.values()}
     for shown in sorted(families):
         seen: set[str] = set()
         rows: list[str] = []
@@ -84,11 +85,6 @@ def _ports(store: Store, now: int, stale_ns: int, lines: list[str]) -> None:
             lines += _head(shown.name, shown.help, shown.type)
             lines += rows
     _port_info(store, fresh, labels, lines)
-
-
-def _fresh_rows(table: Table, now: int, stale_ns: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    heard, port = table.heard[: table.rows], table.port[: table.rows]
-    return np.flatnonzero((port >= 0) & (heard > 0) & (now - heard <= stale_ns))
 
 
 class _PortLabels:
@@ -116,9 +112,7 @@ class _PortLabels:
         return text
 
 
-def _port_info(
-    store: Store, fresh: Mapping[int, np.ndarray[tuple[int], np.dtype[np.int64]]], labels: _PortLabels, lines: list[str]
-) -> None:
+def _port_info(store: Store, fresh: Mapping[int, NDArray[np.int64]], labels: _PortLabels, lines: list[str]) -> None:
     ports = sorted({int(p) for table in store.tables.values() for p in table.port[fresh[id(table)]].tolist()})
     if not ports:
         return

@@ -16,7 +16,6 @@ import msgspec
 from fabricd.model import topics
 from fabricd.model.frame import FrameError, Header, Schema, decode_schema, read_header
 from fabricd.model.rejects import Rejects
-from fabricd.store.decode import view_frame
 from fabricd.store.node import Node
 from fabricd.store.recording import Recording
 from fabricd.store.records import Kind, Record
@@ -96,10 +95,9 @@ class Ingest:
         if not node.ledger.add(header.boot, header.seq):
             node.counts["duplicate"] += 1
             return
-        self.counts["frames"] += 1
         if self.recording is not None:
             self.recording.append(Kind.FRAME, payload, received, backlog=backlog)
-            stored.append((node, header.boot, header.seq))
+        stored.append((node, header.boot, header.seq))
         if not backlog:
             node.skew.add(received, header.wall_ns)
         self._take(node, header, payload, heard, backlog)
@@ -128,7 +126,7 @@ class Ingest:
         elif header.rows != stream.count or header.columns != len(stream.schema.columns):
             self.rejects.add("frame_schema", f"{header.rows}x{header.columns}", node.name)
             return
-        stream.take(view_frame(payload, header), heard)
+        stream.take(payload, header, heard)
 
     def _fits(self, schema: Schema, header: Header) -> bool:
         if (len(schema.rows), len(schema.columns), schema.node, schema.stream) == (
@@ -187,6 +185,7 @@ class Ingest:
 
     def _commit(self, stored: list[tuple[Node, int, int]]) -> None:
         """Hand the batch to the kernel. What the disk refuses is not stored: its node is not told so and sends it again."""
+        self.counts["frames"] += len(stored)
         if self.recording is None:
             return
         try:

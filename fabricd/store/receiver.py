@@ -24,6 +24,9 @@ from fabricd.transport.subscriber import ConnectionLost, Message, Subscriber
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE_S = 0.25
+# A sync costs the same for one frame and for hundreds. So it waits while more arrive, but not for a broker that waits for us:
+# brokers send only so many messages (mosquitto: 20) before the first acknowledgement.
+GROUP_S, QUIET_S = 0.03, 0.01
 
 
 class Receiver:
@@ -135,6 +138,7 @@ class Receiver:
         """One sync for all that arrived during the one before: the disk sets the size of the group."""
         while True:
             await self._work.wait()
+            await self._gather_group()
             self._work.clear()
             subscriber = self._subscriber
             if subscriber is None:
@@ -150,6 +154,13 @@ class Receiver:
                 self._work.set()
             if subscriber is self._subscriber:
                 subscriber.ack(mids)
+
+    async def _gather_group(self) -> None:
+        for _ in range(round(GROUP_S / QUIET_S)):
+            had = len(self._unacknowledged)
+            await asyncio.sleep(QUIET_S)
+            if len(self._unacknowledged) == had:
+                return
 
     async def _sync(self) -> bool:
         if not self._config.sync:

@@ -102,13 +102,14 @@ class Store:
         for layout, table in self.tables.items():
             for at, column in enumerate(layout):
                 if column.name == name and column.priority == priority:
-                    rows = np.flatnonzero((table.port[: table.rows] >= 0) & (table.heard[: table.rows] > 0))
-                    delta, span = table.delta[rows, at], table.span[rows, at]
+                    rows = table.heard_rows()
+                    streams = table.stream[rows]
+                    delta, span = table.delta[rows, at], table.spans(rows, at)
                     with np.errstate(divide="ignore", invalid="ignore"):
                         rate = np.where(span > 0, delta * 1e9 / span, np.nan)
                     yield Reading(
                         table.port[rows], table.value[rows, at], rate, delta, span, table.flags[rows, at],
-                        now - table.heard[rows], table.wall[rows],
+                        now - table.heard[streams], table.wall[streams],
                     )  # fmt: skip
 
     @staticmethod
