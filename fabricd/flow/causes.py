@@ -21,10 +21,11 @@ FLAP_MEMORY = 4  # windows a flap explains what follows
 
 @dataclass(frozen=True, slots=True)
 class Misconfiguration:
-    """A lane map or pause setting that is not what the rest of the fabric has, with the service levels it touches."""
+    """A lane map that is not what the rest of the fabric has: where, which service levels, and the lane they end up in."""
 
     port: int
     levels: tuple[int, ...]
+    lane: int
 
 
 def classify(model: FlowModel, episode: Episode, windows: list[Window], wrong: list[Misconfiguration]) -> None:
@@ -116,7 +117,8 @@ def _misled(model: FlowModel, episode: Episode, wrong: list[Misconfiguration]) -
     touched = [flow for flow in hurt | set(episode.contributors) if int(flows.sl[flow]) in levels]
     lanes = model.settings.lanes
     near = {row // lanes for row in episode.tree} | {row // lanes for row in episode.rows}
-    return bool(touched) and any(item.port in near for item in wrong)
+    lane = episode.rows[0] % lanes
+    return bool(touched) and any(item.port in near and item.lane == lane for item in wrong)
 
 
 def _flapped(model: FlowModel, windows: list[Window], episode: Episode, port: int) -> bool:

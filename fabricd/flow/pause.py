@@ -32,7 +32,6 @@ class PauseControl:
         self.on_switch = graph.is_switch[graph.node_of]
         self.headroom = headroom_of(graph, settings)
         self.reserve = buffers.reserve_bytes * slow
-        self.resume = buffers.resume_offset_bytes * slow
         nominal = 2 * graph.delay * graph.rate + 5 * settings.mtu_bytes
         taken = np.bincount(graph.node_of, weights=nominal + buffers.reserve_bytes, minlength=self.nodes)
         pool = (buffers.pool_bytes - taken) * slow
@@ -46,6 +45,8 @@ class PauseControl:
         self.fixed = None if buffers.xoff_bytes is None else float(buffers.xoff_bytes * slow)
         host = buffers.host_bytes * slow if buffers.host_bytes is not None else 12 * quantum
         self.host_threshold = float(host)
+        # a switch lets go a little below its threshold, an adapter at half of its own
+        self.resume = np.where(self.on_switch, buffers.resume_offset_bytes * slow, self.host_threshold / 2)[:, None]
         self.asking: BoolArray = np.zeros((p, v), dtype=bool)  # this ingress holds its peer in XOFF
         self.frozen: FloatArray = np.full((p, v), np.inf)  # shared bytes when XOFF was sent
         self.blocked: BoolArray = np.zeros((p, v), dtype=bool)  # this egress is held

@@ -284,7 +284,7 @@ def qos_mismatch(scene: Scene) -> None:
     table[scene.lanes.compute] = scene.lanes.storage
     for port in scene.uplinks(leaf):
         model.set_sl2vl(scene.ref(port), table)
-        scene.wrong.append(Misconfiguration(port, (scene.lanes.compute,)))
+        scene.wrong.append(Misconfiguration(port, (scene.lanes.compute,), scene.lanes.storage))
     mates = next(g for g in groups if receiver in g)
     pairs = scene.pairs(group, [h for h in mates if h != receiver], 2 * len(group), fan_in=3)
     scene.innocents(pairs, float(scene.rng.uniform(0.1, 0.2)))
