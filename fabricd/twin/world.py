@@ -95,7 +95,6 @@ class World:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.model: FlowModel = scene.model
-        self.model.messages.keep = False  # the twin runs for days; truth needs no message log
         settings = self.model.settings
         graph = self.model.graph
         self._plan, self._port = plan_of(graph.topology, graph, settings.kind, settings.lanes)
@@ -178,6 +177,10 @@ class World:
             up=self._cabled & controls.link_up[self._index],
             gbps=np.where(self._cabled, rate[self._index], self._plan.row_gbps),
         )
+
+    def pfc(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """``[len(rows), lanes]``: priorities whose flow control is on."""
+        return self.model.controls.pfc_on[self._index[rows]] & self._cabled[rows][:, None]
 
     def routes(self) -> NDArray[np.int16]:
         """``[switches, adapters]`` egress port numbers by the model's tables now."""

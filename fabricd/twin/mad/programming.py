@@ -10,8 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fabricd.twin import links
 from fabricd.twin.face import SERVICE_LEVELS, Arbitration, Counters, Fabric, SourceControl
-from fabricd.twin.mad import links, notice
+from fabricd.twin.mad import notice
 from fabricd.twin.mad.smp import allowed_setting
 from fabricd.twin.mad.subnet import DISABLED, LFT_ENTRIES, LINK_UP, NO_ROUTE, POLLING, SWITCH, Node, Port, Subnet
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from fabricd.twin.mad import links
+from fabricd.twin import links
 from fabricd.twin.mad.subnet import (
     ACTIVE,
     ADAPTER,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from fabricd.twin import links
 from fabricd.twin.face import Plan, PlanNode
-from fabricd.twin.mad import links
 from fabricd.twin.mad.wire import PATH_BACK, PATH_OUT, get, put
 
 SWITCH, ADAPTER = 2, 1  # NodeType

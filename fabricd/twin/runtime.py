@@ -1,0 +1,159 @@
+"""One running twin: the model in step with the wall clock, and its faces around it, all in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fabricd.errors import FabricdError, UsageError
+from fabricd.flow.scenarios import SCENARIOS, build
+from fabricd.flow.settings import Kind
+from fabricd.flow.staging import Draw
+from fabricd.twin.face import PlanNode
+from fabricd.twin.mad.server import MadServer
+from fabricd.twin.sysfs.trees import Flags, Trees
+from fabricd.twin.truth import Truth
+from fabricd.twin.world import World
+
+STEP_S = 0.02
+LATE_S = 1.0  # further behind than this, the fabric's clock lets time pass unlived
+TMPFS = Path("/dev/shm")
+ETHERNET_SCENARIOS = ("pfc-storm", "qos-mismatch")  # shown on RoCE unless told otherwise: their levers live there
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class TwinSettings:
+    """What to simulate. ``directory`` None: a temporary one, removed at the end.
+
+    ``begin_s`` and ``length_s``: when the scenario's trouble starts and how long it lasts. ``configured`` False: an
+    InfiniBand subnet without a manager, to be brought up by one.
+    """
+
+    scenario: str
+    seed: int = 1
+    hosts: int | None = None
+    kind: Kind | None = None
+    directory: Path | None = None
+    begin_s: float = 15.0
+    length_s: float = 3600.0
+    configured: bool = True
+    sysfs: bool = True
+
+
+class Twin:
+    """A scenario with faces. Raises UsageError for a scenario or size that cannot be drawn."""
+
+    def __init__(self, settings: TwinSettings) -> None:
+        if settings.scenario not in SCENARIOS:
+            raise UsageError(f"unknown scenario {settings.scenario!r}; there are: {' '.join(SCENARIOS)}")
+        if settings.hosts is not None and not 4 <= settings.hosts <= 4096:
+            raise UsageError(f"{settings.hosts} hosts: the twin draws fabrics of 4 to 4096")
+        self.settings = settings
+        kind: Kind = settings.kind or ("ethernet" if settings.scenario in ETHERNET_SCENARIOS else "infiniband")
+        self.scene = build(
+            settings.scenario,
+            Draw(
+                seed=settings.seed,
+                hosts=settings.hosts,
+                kind=kind,
+                begin_s=settings.begin_s,
+                length_s=settings.length_s,
+            ),
+        )
+        self.world = World(self.scene)
+        self.infiniband = kind == "infiniband"
+        self.mad: MadServer | None = None
+        self.trees: Trees | None = None
+        self.directory = Path()
+        self._truth: Truth | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def run(self, ready: Callable[[dict[str, Any]], None]) -> None:
+        """Serve until cancelled. ``ready`` gets the addresses. Raises FabricdError when a face cannot be opened."""
+        async with AsyncExitStack() as stack:
+            self.directory = self._directory(stack)
+            if self.infiniband:
+                self.mad = MadServer(
+                    self.world, f"fabricd-twin-{os.getpid()}-{next(_numbers)}", self.settings.configured
+                )
+                await self.mad.start()
+                stack.push_async_callback(self.mad.stop)
+            if self.settings.sysfs:
+                self.trees = Trees(self.world, self.directory / "sysfs", self._lid, self._pfc, self.settings.seed)
+                try:
+                    self.trees.create()
+                except OSError as error:
+                    raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
+            self._truth = Truth(self.scene, self.directory / "truth.json")
+            self._truth.write()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._live())
+                if self.trees is not None:
+                    group.create_task(self.trees.run())
+                ready(self.addresses())
+
+    def _directory(self, stack: AsyncExitStack) -> Path:
+        wanted = self.settings.directory
+        if wanted is not None:
+            try:
+                wanted.mkdir(parents=True, exist_ok=True)
+                if (wanted / "sysfs").exists():
+                    shutil.rmtree(wanted / "sysfs")
+            except OSError as error:
+                raise FabricdError(f"{wanted}: {error.strerror}") from None
+            return wanted
+        base = TMPFS if os.access(TMPFS, os.W_OK) else None
+        made = tempfile.TemporaryDirectory(prefix="fabricd-twin-", dir=base, ignore_cleanup_errors=True)
+        return Path(stack.enter_context(made))
+
+    async def _live(self) -> None:
+        """The fabric's clock follows the wall clock; after a long pause (a suspended process) it does not catch up."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(STEP_S)
+            now = time.monotonic()
+            self.world.advance(min(now - last, LATE_S))
+            last = now
+            if self._truth is not None:
+                self._truth.advance()
+
+    def _lid(self, node: PlanNode) -> int:
+        return self.mad.subnet.nodes[node.index].first.lid if self.mad is not None else 0
+
+    def _pfc(self) -> Flags:
+        return self.world.pfc(np.array([node.first_row for node in self.world.plan.adapters]))
+
+    # -- where it can be found -----------------------------------------------------------------------------------
+
+    def addresses(self) -> dict[str, Any]:
+        """The faces' addresses; null for those this fabric does not have."""
+        return {
+            "sysfs": str(self.trees.root) if self.trees is not None else None,
+            "mad_socket": self.mad.base if self.mad is not None else None,
+            "ufm": None,
+            "ufm_csv": None,
+            "snmp": {},
+            "truth": str(self.directory / "truth.json"),
+        }
+
+    def summary(self) -> str:
+        """One line for people."""
+        plan = self.world.plan
+        hosts, switches = len(plan.hosts), len(plan.switches)
+        return (
+            f"{plan.technology} {plan.fabric}: {hosts} hosts with {len(plan.adapters)} adapters, {switches} switches; "
+            f"{self.scene.name} from {self.scene.begin:g} s to {self.scene.end:g} s"
+        )

@@ -1,0 +1,1 @@
+"""The node's face: one directory per host that stands for its ``/sys``, and its interfaces' statistics as files."""
