@@ -54,6 +54,4 @@ def small_cases(draw: st.DrawFn) -> tuple[Fabric, Request, np.ndarray]:
 def all_distributions(problem: Problem) -> list[Ints]:
     """Every way to spread the units over the groups."""
     ranges = [range(int(f), int(c) + 1) for f, c in zip(problem.floor, problem.capacity, strict=True)]
-    return [
-        np.array(x, dtype=np.int64) for x in itertools.product(*ranges) if sum(x) == problem.units
-    ]
+    return [np.array(x, dtype=np.int64) for x in itertools.product(*ranges) if sum(x) == problem.units]

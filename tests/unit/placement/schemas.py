@@ -61,10 +61,17 @@ _SELECTOR = {
     "maxProperties": 1,
     "additionalProperties": False,
     "properties": {
-        "exactMatch": closed({"name": {"type": "string", "pattern": DNS_NAME, "minLength": 1, "maxLength": 253}}, ["name"]),
+        "exactMatch": closed(
+            {"name": {"type": "string", "pattern": DNS_NAME, "minLength": 1, "maxLength": 253}}, ["name"]
+        ),
         "regexMatch": closed({"pattern": {"type": "string", "minLength": 1}}, ["pattern"]),
         "labelMatch": closed(
-            {"matchLabels": {"type": "object", "additionalProperties": {"type": "string", "pattern": LABEL_VALUE, "maxLength": 63}}},
+            {
+                "matchLabels": {
+                    "type": "object",
+                    "additionalProperties": {"type": "string", "pattern": LABEL_VALUE, "maxLength": 63},
+                }
+            },
             ["matchLabels"],
         ),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -80,7 +81,7 @@ def test_block_and_yaml_agree_with_the_tree() -> None:
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=40))
 def test_block_sizes_double(counts: list[int]) -> None:
     sizes = block_sizes(counts)
-    assert sizes[0] == min(counts) and all(b == 2 * a for a, b in zip(sizes, sizes[1:], strict=False))
+    assert sizes[0] == min(counts) and all(b == 2 * a for a, b in pairwise(sizes))
     assert sizes[-1] <= min(counts) * len(counts) < 2 * sizes[-1]
 
 
@@ -118,7 +119,7 @@ def test_label_keys_are_configuration(config: PlacementConfig, keys: list[str]) 
 
 
 def test_custom_labels_without_keys_name_the_key() -> None:
-    with pytest.raises(UsageError, match="placement.fabric_labels"):
+    with pytest.raises(UsageError, match=r"placement\.fabric_labels"):
         export(railed(), "k8s-labels", PlacementConfig(label_preset="custom"))
 
 
@@ -139,7 +140,9 @@ def test_objects_satisfy_the_resource_schemas() -> None:
     schemas.check_hypernode_tree(hyper)
     labels = documents(export(topology, "k8s-labels"))
     key = "fabric.topograph.run/tier-0"
-    wanted = {d["spec"]["members"][0]["selector"]["labelMatch"]["matchLabels"][key] for d in hyper if d["spec"]["tier"] == 1}
+    wanted = {
+        d["spec"]["members"][0]["selector"]["labelMatch"]["matchLabels"][key] for d in hyper if d["spec"]["tier"] == 1
+    }
     assert wanted == {d["metadata"]["labels"][key] for d in labels}
     assert all(re.match(schemas.LABEL_VALUE, value) and len(value) <= 63 for value in wanted)
 
@@ -224,7 +227,9 @@ def test_printed_names_are_unique(sets: list[set[int]], data: st.DataObject) -> 
     book = NameBook()
     for _ in range(3):
         order = data.draw(st.permutations(sets))
-        topology = Topology(rails=[RailGroup(f"su{i + 1}", [f"h{i}"], [[leaf] for leaf in s]) for i, s in enumerate(order)])
+        topology = Topology(
+            rails=[RailGroup(f"su{i + 1}", [f"h{i}"], [[leaf] for leaf in s]) for i, s in enumerate(order)]
+        )
         names = book.names(topology)
         assert len(set(names.values())) == len(names) == len(order)
 
