@@ -96,8 +96,8 @@ class Scheduler:
         self._lanes: dict[Hashable, _Lane] = {}
         self._ready: deque[Hashable] = deque()
         self._flights: dict[int, _Flight] = {}  # by transaction id, oldest first
-        self._base = self._tids.take(self.limits.horizon_s)
-        self._index = 0
+        self._base = self._index = 0
+        self._ours_until = -1.0
         self._frame = memoryview(bytearray(transport.size))
         self._stop_at: float | None = None
 
@@ -169,20 +169,26 @@ class Scheduler:
             self._list(key, lane)
 
     def _send(self, flight: _Flight) -> None:
-        if self._index > INDEX_MASK:
-            self._tids.used(self._base, self.limits.horizon_s)
-            self._base, self._index = self._tids.take(self.limits.horizon_s), 0
-        tid = self._base | self._index
+        tid = self._next_tid()
         transport, frame = self.transport, self._frame
         transport.address(frame, flight.request.address, self.limits.timeout_ms)
         frame[transport.mad_at :] = flight.request.mad
         set_tid(frame[transport.mad_at :], tid)
         transport.send(frame)
-        self._index += 1
         flight.tries += 1
         flight.sent_at = self._clock()
         self._flights[tid] = flight
         self.counts["sent"] += 1
+
+    def _next_tid(self) -> int:
+        """A generation left alone for long belongs to someone else by now."""
+        now, horizon = self._clock(), self.limits.horizon_s
+        if self._index > INDEX_MASK or now >= self._ours_until:
+            self._base, self._index = self._tids.take(horizon), 0
+        self._tids.used(self._base, horizon)
+        self._ours_until = now + horizon
+        self._index += 1
+        return self._base | (self._index - 1)
 
     def _receive(self) -> None:
         transport = self.transport

@@ -56,6 +56,11 @@ def control(fabric: str, word: str) -> str:
     return f"{ROOT}/{_part(fabric)}/control/{_part(word)}"
 
 
+def lease(fabric: str, name: str) -> str:
+    """Retained: who holds a lease, such as a shard of the switches to sweep."""
+    return f"{ROOT}/{_part(fabric)}/lease/{_part(name)}"
+
+
 def split(topic: str) -> tuple[str, str, str, str] | None:
     """(fabric, kind, name, rest) of a topic of ours, else None."""
     parts = topic.split("/", 4)

@@ -75,6 +75,12 @@ class PortTable:
     def __len__(self) -> int:
         return len(self.guid)
 
+    @classmethod
+    def empty(cls) -> PortTable:
+        rows = np.zeros(0, np.intp)
+        hidden = np.zeros((0, len(COLUMNS)), np.bool_)
+        return cls([], np.zeros(0, np.uint64), np.zeros(0, np.uint16), rows, np.zeros(0, np.uint8), rows, rows, hidden)
+
     def definitions(self, row: int) -> tuple[CounterDef, ...]:
         """What each main column of a port means, and whence it is."""
         return column_definitions(Width(int(self.width[row])))
