@@ -16,12 +16,13 @@ log = logging.getLogger(__name__)
 
 
 async def run_api(config: Config, ready: Callable[[str], None]) -> None:
+    placement = PlacementView(config)
+    app = make_proxy(config.aggregator.socket, config.api.timeout, placement.routes)
     listener = bind_tcp(config.api.host, config.api.port)
+    listener.listen(2048)  # whoever reads the next line may connect at once
     url = url_of(listener)
     log.info("listening on %s", url)
     ready(url)
-    placement = PlacementView(config)
-    app = make_proxy(config.aggregator.socket, config.api.timeout, placement.routes)
     async with asyncio.TaskGroup() as group:
         group.create_task(placement.run())
         group.create_task(serve(app, listener))

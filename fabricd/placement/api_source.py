@@ -70,9 +70,13 @@ class ApiSource:
 
 
 def _sent_bytes(document: Any) -> dict[PortRef, int | None]:
-    out: dict[PortRef, int | None] = {}
-    for port in document.get("ports", []) if isinstance(document, dict) else []:
-        for counter in port.get("counters", []):
-            if counter.get("name") == SENT and counter.get("priority") is None:
-                out[parse_guid(port["guid"]), int(port["port"])] = counter.get("value")
-    return out
+    """Bytes sent by the ports of one answer of /api/v1/ports. Raises FabricdError when it is none."""
+    try:
+        return {
+            (parse_guid(port["guid"]), int(port["port"])): counter["value"]
+            for port in document["ports"]
+            for counter in port["counters"]
+            if counter["name"] == SENT and counter["priority"] is None
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise FabricdError(f"/api/v1/ports: not a list of ports: {type(error).__name__} {error}") from None
