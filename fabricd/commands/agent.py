@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabricd.commands.base import Command, add_json, print_json
+
+if TYPE_CHECKING:
+    from fabricd.config.root import Config
 
 _EPILOG = """\
 examples:
@@ -19,6 +22,11 @@ examples:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="read everything once, print it, and end")
     parser.add_argument("--sysfs", metavar="DIR", help="directory that stands for /sys; only files are read then")
+    parser.add_argument(
+        "--trees",
+        metavar="DIR",
+        help="one agent for every directory below DIR (a simulated fabric's hosts), in one process",
+    )
     add_json(parser)
 
 
@@ -35,9 +43,24 @@ def _run(args: argparse.Namespace) -> int:
         else:
             _print_words(document)
         return 0
+    if args.trees is not None:
+        return _run_trees(config, args.trees)
     from fabricd.daemons.agent import run_agent
 
     return run_agent(config, args.config, {"agent.sysfs": args.sysfs})
+
+
+def _run_trees(config: Config, root: str) -> int:
+    import asyncio
+    from pathlib import Path
+
+    from fabricd import logs
+    from fabricd.daemons.agent_trees import run_agents
+    from fabricd.daemons.lifecycle import run_daemon
+
+    logs.set_up(config.fabric.log_format, config.fabric.log_level)
+    asyncio.run(run_daemon(lambda ready: run_agents(config, Path(root), ready)))
+    return 0
 
 
 def _print_words(document: dict[str, Any]) -> None:

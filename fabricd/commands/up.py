@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ _EPILOG = """\
 examples:
   fabricd up                        this node, on an embedded broker; Ctrl-C stops and cleans up
   fabricd up --state DIR            keep the recording in DIR and go on from it next time
+  fabricd up --twin incast          a simulated fabric with a congestion tree in a quarter of a minute
   fabricd up --json                 the first line on stdout is one JSON object with the addresses
 """
 
@@ -29,6 +32,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", help="address of status page and metrics (api.host, default loopback)")
     parser.add_argument("--port", type=int, help="their TCP port, 0 for any free one (api.port)")
+    parser.add_argument("--twin", metavar="SCENARIO", help="a simulated fabric instead of this node (see fabricd twin)")
+    parser.add_argument("--seed", type=int, metavar="N", help="with --twin: another draw")
+    parser.add_argument("--hosts", type=int, metavar="N", help="with --twin: about so many adapters")
     add_json(parser)
 
 
@@ -51,21 +57,37 @@ def _run(args: argparse.Namespace) -> int:
 async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
     from fabricd.daemons.agent_once import read_once
     from fabricd.daemons.lifecycle import run_daemon
+    from fabricd.daemons.simulated import simulated_fabric
     from fabricd.daemons.up import local_sources, run_up
 
-    found = await asyncio.to_thread(read_once, config)
-    sources = local_sources(state)
+    async def main(ready: Callable[[str], None]) -> None:
+        async with AsyncExitStack() as stack:
+            if args.twin is not None:
+                simulated = await stack.enter_async_context(simulated_fabric(args.twin, _twin_arguments(args)))
+                simulated.settle(config)
+                sources = simulated.sources(state)
+                found: dict[str, Any] = {"twin": simulated.addresses}
+                words = [f"fabricd on a simulated fabric: {simulated.summary}"]
+            else:
+                reading = await asyncio.to_thread(read_once, config)
+                sources = local_sources(state)
+                found, words = _found_json(reading), _found_words(reading)
 
-    def announce(running: Running) -> None:
-        if args.json:
-            print_json({**_found_json(found), **running.to_json()})
-        else:
-            print(_in_words(found, running))
-        sys.stdout.flush()
+            def announce(running: Running) -> None:
+                if args.json:
+                    print_json({**found, **running.to_json()})
+                else:
+                    print("\n".join(words + _running_words(running)))
+                sys.stdout.flush()
 
-    await run_daemon(
-        lambda ready: run_up(config, args.config, state, sources, announce, ready, port_is_a_wish=args.port is None)
-    )
+            await run_up(config, args.config, state, sources, announce, ready, port_is_a_wish=args.port is None)
+
+    await run_daemon(main)
+
+
+def _twin_arguments(args: argparse.Namespace) -> list[str]:
+    given = {"--seed": args.seed, "--hosts": args.hosts}
+    return [text for option, value in given.items() if value is not None for text in (option, str(value))]
 
 
 def _found_json(found: dict[str, Any]) -> dict[str, Any]:
@@ -76,7 +98,7 @@ def _found_json(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _in_words(found: dict[str, Any], running: Running) -> str:
+def _found_words(found: dict[str, Any]) -> list[str]:
     lines = [f"fabricd on node {found['node']}"]
     for device in found["devices"]:
         ports = ", ".join(
@@ -91,18 +113,23 @@ def _in_words(found: dict[str, Any], running: Running) -> str:
         ]
         lines.append(f"  reading its network interfaces: {', '.join(names) or 'there are none either'}")
         lines.append("  for a simulated fabric with switches and congestion: fabricd up --twin SCENARIO")
-    if "collector" not in running.sources:
-        lines.append("  switch ports  not swept: no umad device this user may open")
     if found["rejects"]:
         lines.append(f"  refused       {len(found['rejects'])} readings; fabricd agent --once lists them")
-    lines += [
+    return lines
+
+
+def _running_words(running: Running) -> list[str]:
+    lines = []
+    if "collector" not in running.sources:
+        lines.append("  switch ports  not swept: no umad device this user may open")
+    return [
+        *lines,
         f"  broker        {running.broker} (embedded, loopback only)",
         f"  status page   {running.url}/",
         f"  metrics       {running.url}/metrics",
         f"  state         {running.state_dir}",
         "stop with Ctrl-C",
     ]
-    return "\n".join(lines)
 
 
 COMMANDS = (
