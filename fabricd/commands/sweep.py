@@ -12,7 +12,7 @@ from fabricd.errors import FabricdError, UsageError
 
 if TYPE_CHECKING:
     from fabricd.config.root import Config
-    from fabricd.sources.pma import Progress
+    from fabricd.sources.sweeper import Progress
 
 _DESCRIPTION = """\
 Sweep the performance counters of every switch port in-band (Gets only: nothing is cleared).
@@ -117,7 +117,8 @@ def _sweeps(args: argparse.Namespace, config: Config, interval: float, count: in
             pause.wait(due - monotonic())
     finally:
         progress("", 0, 0)
-        transport.close()
+        if transport is not None:
+            transport.close()
     if args.json:
         for found in (topology.rejects, sweeper.rejects, last.rejects):
             for reject in found.recent:

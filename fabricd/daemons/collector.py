@@ -17,7 +17,7 @@ from fabricd.daemons.get_server import GetServer
 from fabricd.daemons.identity import node_id, run_id
 from fabricd.daemons.lifecycle import run_daemon
 from fabricd.daemons.sweep_process import Fabric, Shards, Stop, Swept, Trouble, run
-from fabricd.daemons.sweeping import limits_of, open_transport
+from fabricd.daemons.sweeping import limits_of, open_device
 from fabricd.errors import FabricdError
 from fabricd.ib.keys import read_keys
 from fabricd.sources.pma_frames import FrameMaker
@@ -49,7 +49,7 @@ class Collector:
         self._leases = self._make_leases()
         self._rivals: dict[int, str] = {}
         self._gets = GetServer(
-            lambda: open_transport(settings),
+            lambda: open_device(settings),
             limits_of(settings),
             read_keys(settings.m_key_file),
             read_keys(settings.pm_key_file),

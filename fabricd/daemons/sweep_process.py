@@ -23,10 +23,10 @@ from fabricd.ib.mad import CLASS_PMA, GMP_DATA_AT, Pma, pma_get
 from fabricd.ib.scheduler import Request, Scheduler
 from fabricd.ib.transport import DeviceGone, Transport, gmp_address
 from fabricd.model.topology import PortRef, Topology
-from fabricd.sources.pma import PmaSweeper
 from fabricd.sources.pma_pace import Pace
 from fabricd.sources.pma_reading import PortTable, Sweep
 from fabricd.sources.pma_targets import Target
+from fabricd.sources.sweeper import Sweeper
 
 _QP1_AT = GMP_DATA_AT + 20
 _QP1_DECLARED = 1 << 15
@@ -137,9 +137,10 @@ class _Loop:
         try:
             self._sweeps(transport)
         finally:
-            transport.close()
+            if transport is not None:
+                transport.close()
 
-    def _sweeps(self, transport: Transport) -> None:
+    def _sweeps(self, transport: Transport | None) -> None:
         settings = self._config.collector
         tids = TidSpace()
         topology, here = find_topology(settings, transport, self._config.fabric.name, tids)
@@ -174,7 +175,7 @@ class _Loop:
         shards = self._shards
         return [target for target in targets if shard_of(target.guid, shards.of) in shards.held]
 
-    def _look_again(self, transport: Transport, tids: TidSpace, old: Topology) -> Topology:
+    def _look_again(self, transport: Transport | None, tids: TidSpace, old: Topology) -> Topology:
         """The fabric as it is now; as it was when it cannot be seen."""
         try:
             return find_topology(self._config.collector, transport, self._config.fabric.name, tids)[0]
@@ -184,7 +185,7 @@ class _Loop:
             self._pipe.send(Trouble(str(error)))
             return old
 
-    def _tell(self, sweep: Sweep, sweeper: PmaSweeper, dropped: int, pace: Pace) -> None:
+    def _tell(self, sweep: Sweep, sweeper: Sweeper, dropped: int, pace: Pace) -> None:
         silent = [target.name or hex(target.guid) for target in sweeper.silent]
         rejects = sweeper.rejects.counts + sweep.rejects.counts
         light = replace(sweep, table=PortTable.empty())
@@ -197,7 +198,7 @@ def _until_next(interval: float) -> float:
     return interval - now % interval
 
 
-def _ticks(sweeper: PmaSweeper, table: PortTable) -> dict[tuple[int, int], int]:
+def _ticks(sweeper: Sweeper, table: PortTable) -> dict[tuple[int, int], int]:
     found = {}
     for target in table.targets:
         for port in target.ports:
@@ -210,13 +211,13 @@ def _ticks(sweeper: PmaSweeper, table: PortTable) -> dict[tuple[int, int], int]:
 class _OwnPort:
     """Management datagrams that our own port dropped."""
 
-    def __init__(self, transport: Transport, topology: Topology, here: PortRef | None, tids: TidSpace) -> None:
+    def __init__(self, transport: Transport | None, topology: Topology, here: PortRef | None, tids: TidSpace) -> None:
         self._last: int | None = None
         self._request: Request | None = None
-        self._scheduler = Scheduler(transport, tids=tids)
         node = topology.nodes.get(here[0]) if here is not None else None
-        if here is None or node is None or here[1] not in node.lids:
+        if transport is None or here is None or node is None or here[1] not in node.lids:
             return
+        self._scheduler = Scheduler(transport, tids=tids)
         lid = node.lids[here[1]]
         ask = partial(Request, address=gmp_address(lid, CLASS_PMA), destination=lid)
         info = self._scheduler.get(ask(pma_get(Pma.CLASS_PORT_INFO, 0)))

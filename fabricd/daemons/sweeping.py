@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import shutil
+import subprocess
 from collections.abc import Callable
 
 from fabricd.config.collector import CollectorConfig
+from fabricd.errors import FabricdError, UsageError
 from fabricd.ib.ibsim import SimTransport
 from fabricd.ib.keys import read_keys
 from fabricd.ib.limits import Limits, TidSpace
@@ -12,17 +16,36 @@ from fabricd.ib.transport import Transport, TransportError
 from fabricd.ib.umad import UmadTransport
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import PortRef, Topology
+from fabricd.sources.perfquery import PerfquerySweeper
 from fabricd.sources.pma import PmaSweeper, SweepOptions
 from fabricd.sources.pma_targets import Target, targets_of
+from fabricd.sources.sweeper import Sweeper
 from fabricd.topology.discovery import Discoverer, to_topology
-from fabricd.topology.load import load_topology
+from fabricd.topology.load import load_topology, parse_topology
+
+log = logging.getLogger(__name__)
+
+_DISCOVERY_S = 120.0
 
 
-def open_transport(config: CollectorConfig) -> Transport:
+def open_device(config: CollectorConfig) -> Transport:
     """The MAD device or the simulator's socket. Raises TransportError."""
     if config.mad_socket:
         return SimTransport(config.mad_socket, config.mad_host)
     return UmadTransport(config.device, config.port)
+
+
+def open_transport(config: CollectorConfig) -> Transport | None:
+    """The MAD device; None where counters are to be read by spawning perfquery instead. Raises TransportError."""
+    if config.source == "perfquery":
+        return None
+    try:
+        return open_device(config)
+    except TransportError as error:
+        if config.source == "umad" or config.mad_socket or shutil.which(config.perfquery_command[0]) is None:
+            raise
+        log.warning("%s; reading by %s instead, which is far slower", error, " ".join(config.perfquery_command))
+        return None
 
 
 def limits_of(config: CollectorConfig) -> Limits:
@@ -36,7 +59,7 @@ def limits_of(config: CollectorConfig) -> Limits:
 
 def find_topology(
     config: CollectorConfig,
-    transport: Transport,
+    transport: Transport | None,
     fabric: str,
     tids: TidSpace,
     progress: Callable[[int], None] | None = None,
@@ -47,6 +70,8 @@ def find_topology(
     """
     if config.topology_file is not None:
         return load_topology(config.topology_file), None
+    if transport is None:
+        return _by_ibnetdiscover(config), None
     key = read_keys(config.m_key_file).default
     snapshot = Discoverer(transport, limits_of(config), m_key=key, tids=tids).discover(progress=progress)
     topology = to_topology(snapshot, fabric)
@@ -56,19 +81,36 @@ def find_topology(
     return topology, next(((local.info.node_guid, port) for port in local.port_guids), None)
 
 
+def _by_ibnetdiscover(config: CollectorConfig) -> Topology:
+    """The topology by the tool beside perfquery, called with the same prefix."""
+    command = [*config.perfquery_command[:-1], config.perfquery_command[-1].replace("perfquery", "ibnetdiscover")]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_DISCOVERY_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FabricdError(f"{' '.join(command)}: {getattr(error, 'strerror', None) or 'takes too long'}") from None
+    try:
+        return parse_topology(done.stdout.decode(errors="replace"), "ibnetdiscover")
+    except UsageError as error:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise FabricdError(f"{' '.join(command)}: {said[-1] if said else error}") from None
+
+
 def find_targets(config: CollectorConfig, topology: Topology) -> tuple[list[Target], Rejects]:
     return targets_of(topology, adapters=config.adapters, sl=config.sl, pkey_index=config.pkey_index)
 
 
 def make_sweeper(
     config: CollectorConfig,
-    transport: Transport,
+    transport: Transport | None,
     targets: list[Target],
     tids: TidSpace,
     *,
     slow_sweeps: int | None = None,
-) -> PmaSweeper:
+) -> Sweeper:
     """``slow_sweeps`` None: as the configured slow interval says."""
+    if transport is None:
+        command, limit = config.perfquery_command, config.perfquery_timeout
+        return PerfquerySweeper(targets, command, timeout=limit, errors=config.errors)
     if slow_sweeps is None:
         slow_sweeps = round(config.slow_interval / config.interval) if config.slow_interval else 0
     return PmaSweeper(

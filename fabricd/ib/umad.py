@@ -66,7 +66,7 @@ class UmadTransport:
     def __init__(self, device: str = "", port: int = 0) -> None:
         self._library = _library()
         self._port_id = self._library.umad_open_port(device.encode() or None, port)
-        where = f"{device or 'first active device'} port {port or 'any'}"
+        where = f"{device or 'any device'} port {port}" if device or port else "the first active port"
         if self._port_id < 0:
             reason = os.strerror(-self._port_id) if -self._port_id < 256 else str(self._port_id)
             raise TransportError(f"cannot open umad of {where}: {reason}")

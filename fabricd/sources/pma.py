@@ -43,8 +43,8 @@ from fabricd.sources.pma_reading import (
     hidden_columns,
 )
 from fabricd.sources.pma_targets import DeviceType, Target
+from fabricd.sources.sweeper import Progress
 
-Progress = Callable[[str, int, int], None]  # (what, done, of)
 _DETAILS = (int(Pma.RCV_ERROR_DETAILS), int(Pma.XMIT_DISCARD_DETAILS))
 _KEY_AT = 24
 
