@@ -209,6 +209,8 @@ class Subscriber(asyncio.BufferedProtocol):
                 break
             first = buffer[at]
             if first & 0xF0 == PUBLISH:
+                if length < 2:
+                    raise ConnectionLost("not MQTT: a message without a topic")
                 start = body + 2 + (buffer[body] << 8 | buffer[body + 1])
                 topic = bytes(view[body + 2 : start])
                 mid = 0
