@@ -67,6 +67,21 @@ class PortInfos:
     mtu: Bytes  # code of NeighborMTU: 1 = 256 ... 5 = 4096
     operational_vls: Bytes
 
+    def rows(self, first: int, last: int) -> PortInfos:
+        """Rows ``first`` to ``last`` - 1, as views."""
+        part = slice(first, last)
+        return PortInfos(
+            self.lid[part],
+            self.lmc[part],
+            self.state[part],
+            self.phys_state[part],
+            self.width[part],
+            self.speed[part],
+            self.ext_speed[part],
+            self.mtu[part],
+            self.operational_vls[part],
+        )
+
 
 def smp_data(mads: Bytes) -> Bytes:
     """(n, 256) MADs -> (n, 64) attribute data."""

@@ -40,6 +40,7 @@ from fabricd.topology.assemble import Assembler
 from fabricd.topology.speeds import SPEED_OF_CODE, SPEED_OF_EXT_CODE, WIDTH_OF_CODE
 
 Path = tuple[int, ...]
+INITIAL_PATH_AT = 129  # of a directed-route SMP: the first egress port
 _KIND = {NODE_SWITCH: SWITCH, NODE_ROUTER: ROUTER}
 _DEADLINE_S = 120.0
 
@@ -156,44 +157,44 @@ class Discoverer:
             groups.append((guid, DIRECTED, mads))
             layout.append((node, asks))
         result = self._run(snapshot, groups)
+        answered: list[bool] = (result.reply == Reply.OK).tolist()
+        infos = decode_port_infos(smp_data(result.mads))  # of every row: the few others are not looked at
         row = 0
         for node, asks in layout:
             if asks:
-                if result.reply[row] == Reply.OK:
+                if answered[row]:
                     node.description = decode_node_description(result.mads[row, SMP_DATA_AT:].tobytes())
                 row += 1
             if node.info.kind == NODE_SWITCH:
-                if result.reply[row] == Reply.OK:
+                if answered[row]:
                     node.switch = decode_switch_info(result.mads[row, SMP_DATA_AT:].tobytes())
                 row += 1
-            count = node.info.num_ports + 1 - node.first
-            node.ports = decode_port_infos(smp_data(result.mads[row : row + count]))
-            node.answered = (result.reply[row : row + count] == Reply.OK).tolist()
-            row += count
+            last = row + node.info.num_ports + 1 - node.first
+            node.ports = infos.rows(row, last)
+            node.answered = answered[row:last]
+            row = last
 
     def _follow(self, snapshot: Snapshot, fresh: list[int]) -> list[int]:
         """NodeInfo through every linked port whose neighbour is not known yet; returns the nodes not seen before."""
         nears: list[tuple[PortRef, Path]] = []
+        groups: list[tuple[Hashable, Address, list[bytes | bytearray]]] = []
         for guid in fresh:
             node = snapshot.nodes[guid]
-            if node.ports is None or len(node.path) >= MAX_HOPS:
+            ways = [port for port in self._ways(node) if (guid, port) not in snapshot.links]
+            if not ways:
                 continue
-            if node.info.kind == NODE_SWITCH:
-                linked = np.flatnonzero(node.ports.phys_state == LINK_UP).tolist()
-                ways = [(port, (*node.path, port)) for port in linked if port]
-            elif not node.path:
-                ways = [(node.info.local_port, (node.info.local_port,))]
-            else:
-                continue  # nothing is routed through an adapter
-            nears += [((guid, port), path) for port, path in ways if (guid, port) not in snapshot.links]
-        result = self._run(
-            snapshot,
-            [(near, DIRECTED, [smp_get(Smp.NODE_INFO, path=path, m_key=self.m_key)]) for near, path in nears],
-        )
+            template = smp_get(Smp.NODE_INFO, path=(*node.path, 1), m_key=self.m_key)
+            for port in ways:
+                mad = template.copy()
+                mad[INITIAL_PATH_AT + len(node.path)] = port
+                groups.append(((guid, port), DIRECTED, [mad]))
+                nears.append(((guid, port), (*node.path, port)))
+        result = self._run(snapshot, groups)
+        answered: list[bool] = (result.reply == Reply.OK).tolist()
         rows = result.mads[:, SMP_DATA_AT : SMP_DATA_AT + 40].tobytes()
         found: list[int] = []
         for number, (near, path) in enumerate(nears):
-            if result.reply[number] != Reply.OK:
+            if not answered[number]:
                 snapshot.silent.append(near)
                 continue
             info = decode_node_info(rows[40 * number : 40 * number + 40])
@@ -204,6 +205,16 @@ class Discoverer:
             snapshot.nodes[guid].port_guids[info.local_port] = info.port_guid
             self._link(snapshot, near, (guid, info.local_port))
         return found
+
+    @staticmethod
+    def _ways(node: Found) -> list[int]:
+        """The ports behind which there is somebody: none of an adapter, but the one we sit at."""
+        if node.ports is None or len(node.path) >= MAX_HOPS:
+            return []
+        if node.info.kind == NODE_SWITCH:
+            linked: list[int] = np.flatnonzero(node.ports.phys_state == LINK_UP).tolist()
+            return [port for port in linked if port]
+        return [] if node.path else [node.info.local_port]
 
     @staticmethod
     def _link(snapshot: Snapshot, near: PortRef, far: PortRef) -> None:
