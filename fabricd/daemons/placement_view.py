@@ -23,14 +23,19 @@ log = logging.getLogger(__name__)
 
 
 class PlacementView:
-    """Holds no secrets and writes nothing. The topology is read again when its file changes."""
+    """Holds no secrets and writes nothing. The topology is read again when its file changes.
 
-    def __init__(self, config: Config) -> None:
+    ``url``: where the aggregator answers, when that is not its unix socket.
+    """
+
+    def __init__(self, config: Config, url: str = "") -> None:
         self.config = config
         self._client = httpx.Client(
-            transport=httpx.HTTPTransport(uds=config.aggregator.socket), base_url="http://aggregator",
-            timeout=config.api.timeout, trust_env=False,
-        )  # fmt: skip
+            transport=None if url else httpx.HTTPTransport(uds=config.aggregator.socket),
+            base_url=url or "http://aggregator",
+            timeout=config.api.timeout,
+            trust_env=False,
+        )
         self._held: tuple[tuple[str, int], Topology] | None = None
         self.source = ApiSource(self._get, self._topology, config.placement.heat_window_s)
         self.routes: list[Route] = routes(self.source, config.placement)

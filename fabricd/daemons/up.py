@@ -17,9 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
 from fabricd.config.root import Config
 from fabricd.daemons.aggregator import Aggregator
 from fabricd.daemons.http_server import bind_tcp, serve, url_of
+from fabricd.daemons.placement_view import PlacementView
 from fabricd.errors import FabricdError
 from fabricd.transport.embedded import EmbeddedBroker
 
@@ -102,7 +106,10 @@ async def run_up(
         listener = _listen(config, port_is_a_wish)
         async with asyncio.TaskGroup() as group:
             group.create_task(aggregator.run())
-            group.create_task(serve(aggregator.app, listener))
+            placement = PlacementView(config, url_of(listener))
+            group.create_task(placement.run())
+            app = Starlette(routes=[*placement.routes, Mount("/", aggregator.app)])
+            group.create_task(serve(app, listener))
             for source in sources:
                 group.create_task(_keep_running(source, config, config_path))
             names = tuple(source.name for source in sources)

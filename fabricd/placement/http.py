@@ -14,8 +14,10 @@ from starlette.routing import Route
 
 from fabricd.config.placement import PlacementConfig
 from fabricd.errors import FabricdError, UsageError
+from fabricd.model.topology import Topology
 from fabricd.placement.exporters import FORMATS, export
 from fabricd.placement.extender import Extender
+from fabricd.placement.fabric import Fabric, compile_fabric
 from fabricd.placement.live import LiveSource
 from fabricd.placement.request import parse_request
 from fabricd.placement.service import place
@@ -36,6 +38,8 @@ def routes(live: LiveSource, config: PlacementConfig | None = None) -> list[Rout
     # One solve at a time: a second core is worth more to the daemon's own work.
     limiter = anyio.CapacityLimiter(1)
 
+    held: list[tuple[Topology, Fabric]] = []  # compiled once per topology; only touched under the limiter
+
     async def in_thread(function: Callable[[], Any]) -> Any:
         return await anyio.to_thread.run_sync(function, limiter=limiter)
 
@@ -44,7 +48,17 @@ def routes(live: LiveSource, config: PlacementConfig | None = None) -> list[Rout
 
         def work() -> dict[str, Any]:
             view = live()
-            return place(view.topology, wanted, config, verdicts=view.verdicts, doctor=view.doctor, heat=view.heat)
+            if not held or held[0][0] is not view.topology:
+                held[:] = [(view.topology, compile_fabric(view.topology))]
+            return place(
+                view.topology,
+                wanted,
+                config,
+                verdicts=view.verdicts,
+                doctor=view.doctor,
+                heat=view.heat,
+                compiled=held[0][1],
+            )
 
         plan = await in_thread(work)
         return JSONResponse(plan, status_code=200 if plan["feasible"] else 409)

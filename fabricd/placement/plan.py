@@ -294,9 +294,8 @@ def _reasons(fabric: Fabric, request: Request, solution: Solution, avoided: Mapp
     if hot and cost.groups > 1:
         out.append(f"uplink heat of {len(hot)} rail groups was weighed by the share of traffic that leaves them")
     if avoided:
-        out.append(
-            f"{len(avoided)} node{'s' if len(avoided) > 1 else ''} avoided: {_some([f'{h} ({why[0]})' for h, why in sorted(avoided.items())])}"
-        )
+        named = _some([f"{host} ({why[0]})" for host, why in sorted(avoided.items())])
+        out.append(f"{len(avoided)} node{'s' if len(avoided) > 1 else ''} avoided: {named}")
     return out
 
 

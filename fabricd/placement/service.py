@@ -36,9 +36,15 @@ def place(
     verdicts: Iterable[Verdict] = (),
     doctor: Iterable[Any] = (),
     heat: Mapping[str, float] | None = None,
+    compiled: Fabric | None = None,
 ) -> dict[str, Any]:
-    """The plan for a request. Heat in the request overrides live heat, group by group."""
+    """The plan for a request. Heat in the request overrides live heat, group by group.
+
+    ``compiled`` is the topology's fabric where the caller has it; a request with NVLink domains of its own needs another.
+    """
     config = config or PlacementConfig()
-    fabric = compile_fabric(topology, request.nvlink_domains)
+    fabric = compiled
+    if fabric is None or request.nvlink_domains:
+        fabric = compile_fabric(topology, request.nvlink_domains)
     request = msgspec.structs.replace(request, heat={**(heat or {}), **request.heat})
     return make_plan(fabric, request, gather_flags(topology, fabric, config, verdicts, doctor), config)
