@@ -44,6 +44,7 @@ class FlowModel:
         routes: Routes | None = None,
         seed: int = 0,
         keep_messages: bool = True,
+        serial_messages: bool = False,
     ) -> None:
         self.settings = settings or FabricSettings()
         self.graph = compile_graph(topology, self.settings.link_delay_s)
@@ -51,7 +52,7 @@ class FlowModel:
         self.auto_reroute = routes is None
         self.engine = Engine(self.graph, self.settings, self.controls, routes or minimal_routes(self.graph), seed)
         self.rng = np.random.default_rng((seed, 1))
-        self.messages = MessageLog(keep_messages)
+        self.messages = MessageLog(keep_messages, serial_messages)
         self.link_events: list[tuple[float, int, float]] = []  # (time, port index, bytes/s) as devices report them
         self._workloads: list[Workload] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -137,6 +138,10 @@ class FlowModel:
     def _settle(self) -> None:
         for when, flows in self.engine.completed:
             closed = self.messages.settle(self.engine.flows, flows, when)
+            if self.messages.serial:
+                acknowledged = when + self.engine.notice_slots / 2 * self.engine.dt
+                for flow in flows.tolist():
+                    self.at(acknowledged, lambda flow=flow: self._begin_next(flow))  # type: ignore[misc]
             if closed:
                 for workload in self._workloads:
                     workload.completed(self, closed)
@@ -181,10 +186,18 @@ class FlowModel:
         """Queue one message of ``size`` bytes on a flow. A queue pair that was idle starts at line rate."""
         if size <= 0:
             raise UsageError(f"message of {size} bytes")
-        if self.engine.cc.active and self.engine.flows.backlog[flow] == 0 and self.engine.cc.settings.kind == "dcqcn":
+        if self.engine.flows.backlog[flow] == 0:
+            self._line_rate(flow)
+        self.messages.offer(self.engine.flows, flow, int(size), self.engine.now)
+
+    def _begin_next(self, flow: int) -> None:
+        if self.messages.begin_next(self.engine.flows, flow, self.engine.now):
+            self._line_rate(flow)
+
+    def _line_rate(self, flow: int) -> None:
+        if self.engine.cc.settings.kind == "dcqcn":
             self.engine.cc.resize(self.engine.flows.n)
             self.engine.cc.reset(np.array([flow]))
-        self.messages.offer(self.engine.flows, flow, int(size), self.engine.now)
 
     def cancel(self, flow: int) -> None:
         """Forget what a flow has not sent yet (its job ended)."""

@@ -26,23 +26,27 @@ class Message:
 
 
 class MessageLog:
-    """Pending messages per flow in order, and all messages in order of request."""
+    """Pending messages per flow in order, and all messages in order of request.
 
-    def __init__(self, keep: bool = True) -> None:
-        self.keep = keep
+    Queue pairs pipeline their messages. With ``serial`` a flow sends one message at a time: the next waits until the last
+    has arrived and :meth:`begin_next` is called (the acknowledgement came back).
+    """
+
+    def __init__(self, keep: bool = True, serial: bool = False) -> None:
+        self.keep, self.serial = keep, serial
         self.all: list[Message] = []
         self._pending: dict[int, deque[Message]] = {}
 
     def offer(self, flows: Flows, flow: int, size: int, now: float) -> None:
         """Queue ``size`` bytes on ``flow`` as one message."""
         flows.offered[flow] += size
-        flows.backlog[flow] += size
         message = Message(flow, size, now, int(flows.offered[flow]))
         queue = self._pending.setdefault(flow, deque())
-        if not queue:
-            message.start_s = now
-            flows.watch[flow] = message.end
+        if not self.serial:
+            flows.backlog[flow] += size
         queue.append(message)
+        if len(queue) == 1:
+            self.begin_next(flows, flow, now)
         if self.keep:
             self.all.append(message)
 
@@ -56,7 +60,20 @@ class MessageLog:
                 message = queue.popleft()
                 message.done_s = now
                 closed.append(message)
-                if queue:
-                    queue[0].start_s = now
-            flows.watch[flow] = queue[0].end if queue else _NEVER
+                if queue and not self.serial:
+                    self.begin_next(flows, flow, now)
+            if self.serial or not queue:
+                flows.watch[flow] = _NEVER
         return closed
+
+    def begin_next(self, flows: Flows, flow: int, now: float) -> bool:
+        """Start the flow's first pending message if it has not started; True when it did."""
+        queue = self._pending.get(flow)
+        if not queue or queue[0].start_s is not None:
+            return False
+        message = queue[0]
+        message.start_s = now
+        flows.watch[flow] = message.end
+        if self.serial:
+            flows.backlog[flow] += message.size
+        return True

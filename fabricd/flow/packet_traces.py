@@ -59,9 +59,7 @@ def scene_from_trace(
         lanes=LANES,
         quantum_bytes=quantum,
         mtu_bytes=4096,
-        buffers=BufferSettings(
-            pool_bytes=int(first["buffer_bytes"]), alpha_shift=3, resume_offset_bytes=3072, host_bytes=HOST_XOFF
-        ),
+        buffers=BufferSettings(pool_bytes=int(first["buffer_bytes"]), alpha_shift=3, host_bytes=HOST_XOFF),
         ecn=EcnSettings(kmin_bytes=kmin, kmax_bytes=4 * kmin, pmax=0.2, ref_gbps=25.0, enabled=dcqcn),
         cc=CcSettings(
             kind="dcqcn" if dcqcn else "none",
@@ -76,7 +74,7 @@ def scene_from_trace(
         lossless=(3, 4),
         pause_refresh=False,
     )
-    model = FlowModel(trace_topology(topology), settings, seed=seed)
+    model = FlowModel(trace_topology(topology), settings, seed=seed, serial_messages=True)
     graph = model.graph
     end_of = {guid - 1: h for h, guid in enumerate(graph.ports[p][0] for p in graph.endpoints.tolist())}
     ids = model.add_flows(
@@ -179,7 +177,7 @@ def _draw(scene: Scene, flow: dict[str, Any]) -> tuple[np.ndarray[Any, Any], np.
         return np.array([start]), np.array([total])
     sizes = np.full(count, total // count)
     if flow["kind"] == "bg":
-        draw = rng.lognormal(0.0, 0.5, count)
+        draw = rng.lognormal(0.0, 0.8, count)  # spread read off the byte totals of the traces' flows
         sizes = np.maximum(64, (draw / draw.sum() * total)).astype(np.int64)
     if flow["kind"] == "incast" and ("period" in intent or "period_us" in intent):
         period = intent["period"] * 1e-9 if "period" in intent else intent["period_us"] * 1e-6

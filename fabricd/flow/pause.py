@@ -52,6 +52,7 @@ class PauseControl:
         self.blocked: BoolArray = np.zeros((p, v), dtype=bool)  # this egress is held
         self.threshold: FloatArray = np.full(p, np.inf)
         self.used: FloatArray = np.zeros((p, v))
+        self._seen: IntArray = np.zeros((p, v), dtype=np.int64)
         self._evaluate_threshold()
 
     def _evaluate_threshold(self) -> None:
@@ -69,9 +70,12 @@ class PauseControl:
         self._evaluate_threshold()
         limit = self.threshold[:, None]
         on = self.controls.pfc_on
-        ask = self.used >= limit
-        keep = self.asking & ((self.used > self.frozen) | ((self.used > 0) & (self.used + self.resume > limit)))
-        want = (ask | keep) & on
+        change = ingress.reshape(self.asking.shape) - self._seen
+        np.copyto(self._seen, ingress.reshape(self.asking.shape))
+        # as switches do: an arrival may ask for pause, a departure may end it; a threshold that moves alone does neither
+        ask = (self.used >= limit) & (change > 0)
+        full = (self.used > self.frozen) | ((self.used > 0) & (self.used + self.resume > limit))
+        want = (ask | (self.asking & (full | (change >= 0)))) & on
         if len(storm_ports):
             want[storm_ports] |= on[storm_ports]
         changed = want != self.asking
