@@ -28,6 +28,15 @@ from fabricd.transport.publisher import Publisher
 log = logging.getLogger(__name__)
 
 STATUS_S = 10.0
+_HEADLINE = (
+    "ports",
+    "answered",
+    "silent_count",
+    "slowed",
+    "shards",
+    "other_sweepers",
+    "trouble",
+)  # told when they change
 NAMED_SILENT = 50  # in the status document
 _FIRST_SWEEP_S = 20.0  # ready is said after so long even if the fabric does not answer yet
 
@@ -159,17 +168,17 @@ class Collector:
 
     async def _report(self, publisher: Publisher) -> None:
         """The retained status, and a word when another sweeper appears."""
-        due = 0.0
+        due, told = 0.0, None
         while True:
             rivals = self._leases.others
-            if rivals != self._rivals:
-                for holder in sorted(set(rivals.values()) - set(self._rivals.values())):
-                    log.warning("%s sweeps this fabric too: its shards are left to it", holder)
-                self._rivals = rivals
-                due = 0.0
-            if time.monotonic() >= due:
-                publisher.publish_status(self.status())
-                due = time.monotonic() + STATUS_S
+            for holder in sorted(set(rivals.values()) - set(self._rivals.values())):
+                log.warning("%s sweeps this fabric too: its shards are left to it", holder)
+            self._rivals = rivals
+            status = self.status()
+            headline = {key: status[key] for key in _HEADLINE}
+            if headline != told or time.monotonic() >= due:
+                publisher.publish_status(status)
+                due, told = time.monotonic() + STATUS_S, headline
             await asyncio.sleep(1.0)
 
     def status(self) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class Publisher:
         self._backlog: deque[Key] = deque()
         self._client: aiomqtt.Client | None = None
         self._broken: aiomqtt.MqttError | None = None  # a publish failed: the connection is over
+        self._stopping = False
         self._wake = asyncio.Event()
         self._counts = dict.fromkeys(
             ("published", "backlog_published", "freed", "reconnects", "connect_failures", "bad_stored", "rivals"), 0
@@ -174,6 +175,7 @@ class Publisher:
                 for task in done:
                     task.result()
             except asyncio.CancelledError:
+                self._stopping = True
                 with contextlib.suppress(aiomqtt.MqttError):
                     await client.publish(
                         self._status_topic, self._status_bytes("stopped"), qos=1, retain=True, timeout=1
@@ -214,7 +216,7 @@ class Publisher:
         if boot != self._boot and state == "alive":
             self._counts["rivals"] += 1
             log.warning("another agent publishes as node %s (boot %016x)", self._node, boot)
-        elif state != "alive":
+        elif state != "alive" and not self._stopping:
             self._send_soon(self._status_topic, self._status_bytes("alive"), retain=True)
 
     async def _send(self, client: aiomqtt.Client) -> None:
