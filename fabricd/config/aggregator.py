@@ -48,4 +48,4 @@ class AggregatorConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     ] = 86_400.0
     socket: Annotated[
         str, Meta(min_length=1, description="unix socket on which the aggregator answers the api process")
-    ] = "/run/fabricd/aggregator.sock"
+    ] = "/run/fabricd/aggregator/socket"

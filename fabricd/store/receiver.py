@@ -30,9 +30,10 @@ GROUP_S, QUIET_S = 0.03, 0.01
 
 
 class Receiver:
-    """``client_id`` must stay the same over restarts: the broker keeps what arrives meanwhile under it.
+    """Sessions are clean: what arrives while we are away is not queued by the broker (it would be the whole fabric's stream) but
+    comes again from the nodes' spools, which hold everything we have not reported as stored.
 
-    ``beside`` an aggregator: the broker keeps nothing for us, and the nodes get no reports, so they free nothing on our account.
+    ``beside`` an aggregator: the nodes get no reports, so they free nothing on our account.
 
     Raises UsageError when TLS or password files cannot be read.
     """
@@ -97,7 +98,7 @@ class Receiver:
                     self._on_batch,
                     client_id=self._client_id,
                     subscriptions=wanted,
-                    clean_session=self._beside or qos == 0,
+                    clean_session=True,
                     username=self._broker.username,
                     password=self._password,
                     tls=self._tls,
@@ -202,7 +203,7 @@ class Receiver:
 
 
 def client_id(fabric: str) -> str:
-    """One aggregator a fabric: a second one with the same id takes the first one's session, which both report."""
+    """One aggregator a fabric: a second one with the same id ends the first one's connection, which both report."""
     return f"fabricd-aggregator-{fabric}"
 
 

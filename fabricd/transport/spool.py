@@ -55,6 +55,7 @@ class Spool:
         self.errors = 0
         self._entries: dict[Key, _Entry] = {}
         self._segments: list[_Segment] = []
+        self._open: _Segment | None = None
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(directory / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -122,7 +123,7 @@ class Spool:
         done = [key for key in self._entries if key[0] == boot and any(low <= key[1] <= high for low, high in ranges)]
         for key in done:
             self._entries.pop(key).segment.live.discard(key)
-        for segment in [s for s in self._segments[:-1] if not s.live]:
+        for segment in [s for s in self._segments if not s.live and s is not self._open]:
             self._remove(segment)
         return len(done)
 
@@ -141,16 +142,18 @@ class Spool:
         entry.segment.live.add(key)
 
     def _current(self, size: int) -> _Segment:
-        last = self._segments[-1] if self._segments else None
-        if last is None or (last.size and last.size + size > self.segment_bytes):
-            number = last.number + 1 if last else 0
-            path = self.directory / f"{number:08d}{_SUFFIX}"
-            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._segments.append(segment := _Segment(path, number, fd))
-            if last is not None and not last.live:
-                self._remove(last)
-            return segment
-        return last
+        """The segment being written. A start begins a new one, so that what earlier runs left goes away as it is freed."""
+        last = self._open
+        if last is not None and (not last.size or last.size + size <= self.segment_bytes):
+            return last
+        number = self._segments[-1].number + 1 if self._segments else 0
+        path = self.directory / f"{number:08d}{_SUFFIX}"
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._open = _Segment(path, number, fd)
+        self._segments.append(self._open)
+        if last is not None and not last.live:
+            self._remove(last)
+        return self._open
 
     def _drop_oldest(self) -> None:
         segment = self._segments[0]
@@ -161,6 +164,8 @@ class Spool:
 
     def _remove(self, segment: _Segment) -> None:
         self._segments.remove(segment)
+        if segment is self._open:
+            self._open = None
         self.bytes -= segment.size
         os.close(segment.fd)
         segment.path.unlink(missing_ok=True)

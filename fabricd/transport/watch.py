@@ -22,7 +22,12 @@ async def watch(broker: BrokerConfig, filters: Sequence[str], take: Callable[[st
     while True:
         try:
             async with aiomqtt.Client(
-                broker.host, broker.port, username=broker.username, password=password, tls_context=tls, keepalive=broker.keepalive
+                broker.host,
+                broker.port,
+                username=broker.username,
+                password=password,
+                tls_context=tls,
+                keepalive=broker.keepalive,
             ) as client:
                 for pattern in filters:
                     await client.subscribe(pattern, qos=1)
