@@ -119,15 +119,17 @@ class Agent:
                 self._announce()
             began, wall = time.monotonic_ns(), time.time_ns()
             self.reader.read(self._tick, began)
-        self._tick += 1
         took = time.monotonic_ns() - began
         if self.publisher is not None:
             for stream, schema, schema_id in self._schemas:
+                if self._tick % stream.every:
+                    continue
                 self._sequence += 1
                 self.publisher.publish_frame(
                     self._sequence,
                     encode_frame(schema, schema_id, self._sequence, began, wall, stream.values, stream.flags),
                 )
+        self._tick += 1
         if time.monotonic() >= self._status_due:
             self._publish_status()
         self._tell_about_self(took)

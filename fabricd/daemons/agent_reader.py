@@ -33,6 +33,7 @@ from fabricd.sources.netdevs import Netdev, netdev_names, read_netdev
 log = logging.getLogger(__name__)
 
 _VALID = int(Flag.VALID)
+_NODE_ROW_S = 2.0  # the node's own row moves slowly: a frame of its own each so many seconds is enough
 _SELF = ("read_duration", "lateness", "intervals_skipped", "rejects", "spool_frames", "spool_dropped", "reconnects")
 
 
@@ -59,6 +60,7 @@ class Stream:
     number: int
     rows: list[PlannedRow]
     columns: tuple[Column, ...]
+    every: int = 1  # intervals between two of its frames
     values: array[int] = field(init=False)
     flags: bytearray = field(init=False)
 
@@ -134,6 +136,8 @@ class NodeReader:
     def read(self, tick: int, began_ns: int) -> None:
         """Read every row into its stream's cells. ``began_ns``: the frames' time on the monotonic clock."""
         for stream in (*self.streams, *self._unpublished):
+            if tick % stream.every:
+                continue
             width = len(stream.columns)
             for number, planned in enumerate(stream.rows):
                 self._read_row(planned, stream.values, stream.flags, number * width, width, tick, began_ns)
@@ -201,8 +205,14 @@ class NodeReader:
         by_columns: dict[tuple[Column, ...], list[PlannedRow]] = {}
         for planned in rows:
             by_columns.setdefault(planned.columns, []).append(planned)
+        slow = max(1, round(_NODE_ROW_S / self.config.interval))
         return [
-            Stream(self._stream_numbers.setdefault(columns, len(self._stream_numbers)), group, columns)
+            Stream(
+                self._stream_numbers.setdefault(columns, len(self._stream_numbers)),
+                group,
+                columns,
+                every=slow if all(p.row.labels.get("scope") == "node" for p in group) else 1,
+            )
             for columns, group in by_columns.items()
         ]
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from pyroute2.netlink import NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR
+from pyroute2.netlink import NLM_F_ACK, NLM_F_MULTI, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR
 
 _HEADER = struct.Struct("=IHHII")
 _RECEIVE = 256 * 1024
@@ -41,6 +41,8 @@ class NetlinkSocket:
         self._late = True
         self._socket.send(request)
         answer = self._socket.recv(_RECEIVE)
+        while _goes_on(answer):  # a dump comes in parts, and even a short one ends in a datagram of its own
+            answer += self._socket.recv(_RECEIVE)
         self._late = False
         for kind, body in messages(answer):
             if kind == NLMSG_ERROR:
@@ -58,6 +60,18 @@ class NetlinkSocket:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _goes_on(data: bytes) -> bool:
+    """Whether the last message is one of several and not yet the end."""
+    at, multi, ended = 0, False, False
+    while at + _HEADER.size <= len(data):
+        length, kind, flags, _, _ = _HEADER.unpack_from(data, at)
+        if length < _HEADER.size:
+            return False
+        multi, ended = bool(flags & NLM_F_MULTI), kind in (NLMSG_DONE, NLMSG_ERROR)
+        at += (length + 3) & ~3
+    return multi and not ended
 
 
 def messages(data: bytes) -> Iterator[tuple[int, bytes]]:

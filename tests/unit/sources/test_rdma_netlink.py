@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fabricd.sources.base import LayoutChanged, SourceGone
-from fabricd.sources.netlink import messages
+from fabricd.sources.netlink import NetlinkSocket, messages
 from fabricd.sources.rdma_netlink import (
     RdmaStatistics,
     decode_devices,
@@ -62,6 +62,28 @@ def test_devices_of_a_dump() -> None:
 @given(st.dictionaries(st.text("abc_xyz09", min_size=1, max_size=30), st.integers(0, 2**64 - 1), max_size=20))
 def test_statistics(values: dict[str, int]) -> None:
     assert decode_statistics(statistics(values)) == values
+
+
+class Datagrams:
+    """A socket that answers in parts."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = list(parts)
+
+    def send(self, data: bytes) -> None: ...
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        return self.parts.pop(0)
+
+
+def test_a_dump_is_read_to_its_end() -> None:
+    """The kernel puts the end of a dump in a datagram of its own: left unread it would be taken for the next answer."""
+    done = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
+    sock = NetlinkSocket(0)
+    sock.close()
+    sock._socket = Datagrams(device(0, "rxe0"), device(1, "rxe1"), done, statistics({"sent_pkts": 5}))  # type: ignore[assignment]
+    assert decode_devices(sock.ask(encode_devices())) == {"rxe0": 0, "rxe1": 1}
+    assert decode_statistics(sock.ask(encode_statistics(0, 1))) == {"sent_pkts": 5}
 
 
 @given(st.binary(max_size=80))
