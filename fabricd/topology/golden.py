@@ -12,6 +12,7 @@ from fabricd.model.ident import parse_guid
 from fabricd.model.topology import Fault, Link, Node, PortRef, RailGroup, Topology
 from fabricd.topology.assemble import PORT_MAX
 
+GOLDEN = "golden"  # source of a topology whose file says how things should be, and nothing of what is wrong
 _KEEP = 3  # decimals of a rate
 
 
@@ -50,7 +51,8 @@ def topology_from_json(document: Any, where: str = "topology") -> Topology:
         or not isinstance(document.get("links"), list)
     ):
         raise ValueError('not a topology: no "nodes" and "links"')
-    topology = Topology(fabric=str(document.get("fabric", "default")), source="file")
+    source = "file" if "faults" in document else GOLDEN
+    topology = Topology(fabric=str(document.get("fabric", "default")), source=source)
     for kind, read in (("nodes", _node), ("links", _link), ("rails", _rail), ("faults", _fault)):
         rows = document.get(kind) or []
         for number, row in enumerate(rows if isinstance(rows, list) else []):

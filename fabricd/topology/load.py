@@ -10,7 +10,7 @@ from typing import Any
 from fabricd.errors import UsageError
 from fabricd.model.topology import Topology
 from fabricd.topology.assemble import label_everything
-from fabricd.topology.golden import topology_from_json
+from fabricd.topology.golden import GOLDEN, topology_from_json
 from fabricd.topology.ibdiagnet import apply_db_csv, apply_net_dump_ext, looks_like_db_csv, parse_db_csv
 from fabricd.topology.ibnetdiscover import looks_like_ibnetdiscover, parse_ibnetdiscover
 from fabricd.topology.lldp import parse_links_file
@@ -96,9 +96,11 @@ def load_roce(path: str | Path) -> tuple[Topology, RouteTable | None]:
 
 
 def complete(topology: Topology) -> Topology:
-    """Rails recovered and the wiring checked, unless the file already tells."""
-    if not topology.rails:
+    """Rails recovered and the wiring checked, unless the file already tells; rails that a golden file names are kept."""
+    given = topology.rails
+    if not given or topology.source == GOLDEN:
         check_rails(topology)
+        topology.rails = given or topology.rails
     return topology
 
 

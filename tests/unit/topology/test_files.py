@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from fabricd.errors import UsageError
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import Topology
+from fabricd.topology.golden import full_json, golden_json
 from fabricd.topology.ibdiagnet import apply_db_csv, apply_net_dump_ext, parse_db_csv, parse_far
 from fabricd.topology.ibnetdiscover import parse_ibnetdiscover
 from fabricd.topology.load import (
@@ -217,6 +219,18 @@ def test_name_map_and_racks() -> None:
     assert topology.nodes[0xB8599F0300000101].labels["rack"] == "rack-b"
     assert "rack" not in topology.nodes[0xB8599F030000010A].labels
     assert topology.rejects.counts == {"name_map_line": 1, "rack_line": 1}
+
+
+def test_a_golden_file_is_checked_and_its_rails_are_kept(tmp_path: Path) -> None:
+    topology = load_topology(DATA / "ibnetdiscover_traps.txt")
+    topology.rails[0].name = "blue"
+    path = tmp_path / "golden.json"
+    path.write_text(golden_json(topology))
+    again = load_topology(path)
+    assert [rail.name for rail in again.rails] == ["blue", "su2"]
+    assert {fault.kind for fault in again.faults} == {"crossed_rail", "short_uplinks"}
+    path.write_text(json.dumps(full_json(topology)))
+    assert len(load_topology(path).faults) == len(topology.faults)
 
 
 SAMPLES = sorted(path.name for path in DATA.iterdir() if path.is_file())
