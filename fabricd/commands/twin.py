@@ -6,9 +6,12 @@ import argparse
 import asyncio
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabricd.commands.base import Command, print_json
+
+if TYPE_CHECKING:
+    from fabricd.twin.http import Tls
 
 _DESCRIPTION = """\
 Simulate a lossless fabric in real time and serve it as hardware would be met: a directory tree per host that stands for
@@ -43,7 +46,21 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--begin", type=float, default=15.0, metavar="S", help="seconds until the trouble (default 15)")
     parser.add_argument("--length", type=float, default=3600.0, metavar="S", help="how long it lasts (default 3600)")
     parser.add_argument("--no-manager", action="store_true", help="an InfiniBand subnet nobody has configured yet")
+    parser.add_argument(
+        "--ufm-tls", metavar="DIR", help="also serve UFM over TLS to client certificates: DIR/cert.pem, key.pem, ca.pem"
+    )
     parser.add_argument("--json", action="store_true", help="nothing on stdout but the JSON line")
+
+
+def _tls(directory: Path) -> Tls:
+    from fabricd.errors import UsageError
+    from fabricd.twin.http import Tls
+
+    files = [directory / name for name in ("cert.pem", "key.pem", "ca.pem")]
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"--ufm-tls {directory}: {file.name} is missing")
+    return Tls(*files)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -67,6 +84,7 @@ def _run(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             length_s=args.length,
             configured=not args.no_manager,
+            ufm_tls=_tls(Path(args.ufm_tls)) if args.ufm_tls else None,
         )
     )
 

@@ -207,6 +207,9 @@ class Levers(Protocol):
     def set_isolated(self, row: int, isolated: bool) -> None:
         """Keep a link out of the routes while it stays up."""
 
+    def set_service_level(self, rows: list[int], level: int) -> None:
+        """Traffic between these adapters' ports goes on this service level from now on."""
+
     def set_rate_limit(self, row: int, level: int | None, gbps: float | None) -> None:
         """Shape what an adapter sends on one service level (None: all of them); None Gb/s = no limit."""
 

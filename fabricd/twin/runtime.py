@@ -20,10 +20,13 @@ from fabricd.errors import FabricdError, UsageError
 from fabricd.flow.scenarios import SCENARIOS, build
 from fabricd.flow.settings import Kind
 from fabricd.flow.staging import Draw
+from fabricd.twin import http
 from fabricd.twin.face import PlanNode
+from fabricd.twin.http import Tls
 from fabricd.twin.mad.server import MadServer
 from fabricd.twin.sysfs.trees import Flags, Trees
 from fabricd.twin.truth import Truth
+from fabricd.twin.ufm.server import UfmServer
 from fabricd.twin.world import World
 
 STEP_S = 0.02
@@ -38,7 +41,7 @@ class TwinSettings:
     """What to simulate. ``directory`` None: a temporary one, removed at the end.
 
     ``begin_s`` and ``length_s``: when the scenario's trouble starts and how long it lasts. ``configured`` False: an
-    InfiniBand subnet without a manager, to be brought up by one.
+    InfiniBand subnet without a manager, to be brought up by one. ``ufm_tls``: a second UFM listener for client certificates.
     """
 
     scenario: str
@@ -49,7 +52,7 @@ class TwinSettings:
     begin_s: float = 15.0
     length_s: float = 3600.0
     configured: bool = True
-    sysfs: bool = True
+    ufm_tls: Tls | None = None
 
 
 class Twin:
@@ -76,6 +79,8 @@ class Twin:
         self.infiniband = kind == "infiniband"
         self.mad: MadServer | None = None
         self.trees: Trees | None = None
+        self.ufm: UfmServer | None = None
+        self._urls: dict[str, str] = {}
         self.directory = Path()
         self._truth: Truth | None = None
 
@@ -91,19 +96,30 @@ class Twin:
                 )
                 await self.mad.start()
                 stack.push_async_callback(self.mad.stop)
-            if self.settings.sysfs:
-                self.trees = Trees(self.world, self.directory / "sysfs", self._lid, self._pfc, self.settings.seed)
-                try:
-                    self.trees.create()
-                except OSError as error:
-                    raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
+            self.trees = Trees(self.world, self.directory / "sysfs", self._lid, self._pfc, self.settings.seed)
+            try:
+                self.trees.create()
+            except OSError as error:
+                raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
             self._truth = Truth(self.scene, self.directory / "truth.json")
             self._truth.write()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._live())
-                if self.trees is not None:
-                    group.create_task(self.trees.run())
+                group.create_task(self.trees.run())
+                if self.mad is not None:
+                    self._serve_ufm(group, self.mad)
                 ready(self.addresses())
+
+    def _serve_ufm(self, group: asyncio.TaskGroup, mad: MadServer) -> None:
+        self.ufm = UfmServer(self.world, mad)
+        rest, telemetry = http.listen(), http.listen()
+        group.create_task(http.serve(self.ufm.rest, rest))
+        group.create_task(http.serve(self.ufm.telemetry, telemetry))
+        self._urls = {"ufm": http.url(rest), "ufm_csv": f"{http.url(telemetry)}/csv/metrics"}
+        if self.settings.ufm_tls is not None:
+            secure = http.listen()
+            group.create_task(http.serve(self.ufm.rest, secure, self.settings.ufm_tls))
+            self._urls["ufm_tls"] = http.url(secure, "https")
 
     def _directory(self, stack: AsyncExitStack) -> Path:
         wanted = self.settings.directory
@@ -141,11 +157,12 @@ class Twin:
     def addresses(self) -> dict[str, Any]:
         """The faces' addresses; null for those this fabric does not have."""
         return {
-            "sysfs": str(self.trees.root) if self.trees is not None else None,
+            "sysfs": str(self.directory / "sysfs"),
             "mad_socket": self.mad.base if self.mad is not None else None,
             "ufm": None,
             "ufm_csv": None,
             "snmp": {},
+            **self._urls,
             "truth": str(self.directory / "truth.json"),
         }
 

@@ -323,6 +323,13 @@ class World:
         self.model.controls.set_ets(int(self._port[row]), kept)
         self._refresh = True
 
+    def set_service_level(self, rows: list[int], level: int) -> None:
+        graph, flows = self.model.graph, self.model.engine.flows
+        members = [int(graph.endpoint_of[self._port[row]]) for row in rows if self._cabled[row]]
+        between = np.isin(flows.src, members) & np.isin(flows.dst, members)
+        flows.sl[between] = level
+        self._refresh = True
+
     def set_rate_limit(self, row: int, level: int | None, gbps: float | None) -> None:
         node = self._plan.node_of(row)
         if node.kind == "adapter" and self._cabled[row]:

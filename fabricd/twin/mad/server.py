@@ -21,7 +21,7 @@ from fabricd.twin.face import Fabric
 from fabricd.twin.mad import congestion, smp
 from fabricd.twin.mad.pma import Pma
 from fabricd.twin.mad.programming import Programming
-from fabricd.twin.mad.subnet import Port, Subnet, preconfigure, write_routes
+from fabricd.twin.mad.subnet import ACTIVE, DISABLED, INIT, POLLING, Port, Subnet, preconfigure, write_routes
 from fabricd.twin.mad.wire import (
     CLIENT,
     CONGESTION,
@@ -122,6 +122,21 @@ class MadServer:
             self._loop.remove_reader(self._control)
         self._control.close()
 
+    def operate(self, row: int, action: str) -> None:
+        """Enable, disable or reset a port out of band (UFM, a switch's command line). Its registers follow."""
+        port = self.subnet.by_row[row]
+        if action == "disable":
+            self._programming.link_asked(port, DISABLED)
+            return
+        self._programming.link_asked(port, POLLING)
+        if self._routes is not None:  # nobody else brings the link to ACTIVE
+            self._activate(port)
+
+    def _activate(self, port: Port) -> None:
+        for end in (port, port.peer):
+            if end is not None and end.state == INIT:
+                end.state = ACTIVE
+
     async def _observe(self) -> None:
         tick = -1
         while True:
@@ -137,6 +152,9 @@ class MadServer:
         """While nobody programs the tables, they show the routes the model finds by itself."""
         if self._routes is None or self._fabric.managed:
             return
+        for port in self.subnet.by_row:
+            if port.state == INIT:
+                port.state = ACTIVE
         routes = self._fabric.routes()
         if not np.array_equal(routes, self._routes):
             self._routes = routes

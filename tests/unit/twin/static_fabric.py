@@ -126,5 +126,8 @@ class StaticFabric:
     def set_threshold(self, switch: int, threshold: int, marking_rate: int) -> None:
         self.calls.append(("set_threshold", switch, threshold, marking_rate))
 
+    def set_service_level(self, rows: list[int], level: int) -> None:
+        self.calls.append(("set_service_level", rows, level))
+
     def set_isolated(self, row: int, isolated: bool) -> None:
         self.calls.append(("set_isolated", row, isolated))
