@@ -26,6 +26,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen(128)  # whoever is told the address may connect at once
     except OSError as error:
         raise FabricdError(f"api.host = {host}, api.port = {port}: {error.strerror or error}") from None
     return listener
@@ -46,6 +47,7 @@ def bind_unix(path: str, mode: int = 0o660) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
         Path(path).chmod(mode)
+        listener.listen(128)
     except OSError as error:
         raise FabricdError(f"aggregator.socket = {path}: {error.strerror or error}") from None
     return listener
