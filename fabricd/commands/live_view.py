@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fabricd.errors import FabricdError
@@ -14,13 +15,8 @@ if TYPE_CHECKING:
     from fabricd.placement.live import LiveView
 
 
-def live_view(config: Config) -> LiveView:
-    """Raises FabricdError when the fabric cannot be discovered or has no rail groups. An api that is not there costs its parts."""
-    from fabricd.ib.transport import TransportError
-    from fabricd.placement.api_source import ApiSource
-    from fabricd.placement.read import require_rails
-    from fabricd.topology.live import take_picture
-
+def api_get(config: Config) -> Callable[[str], Any]:
+    """Asks the configured api; what it returns raises FabricdError when nothing answers with JSON."""
     base = f"http://{f'[{config.api.host}]' if ':' in config.api.host else config.api.host}:{config.api.port}"
 
     def get(path: str) -> Any:
@@ -30,6 +26,17 @@ def live_view(config: Config) -> LiveView:
         except (urllib.error.URLError, OSError, ValueError) as error:
             raise FabricdError(f"{base}{path}: {error}") from None
 
+    return get
+
+
+def live_view(config: Config) -> LiveView:
+    """Raises FabricdError when the fabric cannot be discovered or has no rail groups. An api that is not there costs its parts."""
+    from fabricd.ib.transport import TransportError
+    from fabricd.placement.api_source import ApiSource
+    from fabricd.placement.read import require_rails
+    from fabricd.topology.live import take_picture
+
+    get = api_get(config)
     try:
         topology = take_picture(config.topology, config.fabric.name, routes=False).topology
     except TransportError as error:

@@ -61,6 +61,7 @@ def check_plan(
         _position(plan, request, fabric, running),
         _rails(topology, running, fault_kinds),
         *_stay(plan, topology, fabric, running, traffic),
+        *_nvlink(plan),
     ]
 
 
@@ -141,6 +142,14 @@ def _stay(
             continue
         out.append(_judge(name, allowed, _leaf_bounds(topology, group.leaves, hosts, traffic)))
     return out
+
+
+def _nvlink(plan: dict[str, Any]) -> list[Finding]:
+    domains = sorted({entry["nvlink_domain"] for entry in plan.get("placement", []) if "nvlink_domain" in entry})
+    if not domains:
+        return []
+    why = "tensor-parallel traffic stays inside NVLink domains: no adapter counter shows it, so it is not judged"
+    return [Finding("nvlink", "unknown", why, {"nvlink_domains": domains})]
 
 
 def _judge(name: str, allowed: float, leaves: list[tuple[int, float, float] | str]) -> Finding:

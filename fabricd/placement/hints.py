@@ -60,4 +60,9 @@ def scheduler_hints(
     if unit > 1:
         kai["kai.scheduler/segment-size"] = str(unit)
         kai["kai.scheduler/segment-topology-required-placement"] = group_key
-    return {**hints, "kueue": kueue, "volcano": volcano, "kai": kai}
+    # Kubernetes 1.36 (alpha): one PodGroup per tensor-parallel group, exactly one strict key.
+    pod_group = {
+        "schedulingPolicy": {"gang": {"minCount": unit}},
+        "schedulingConstraints": {"topology": [{"key": group_key}]},
+    }
+    return {**hints, "kueue": kueue, "volcano": volcano, "kai": kai, "kubernetes": pod_group}

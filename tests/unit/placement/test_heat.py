@@ -9,7 +9,9 @@ import pytest
 from fabricd.errors import FabricdError
 from fabricd.model.ident import format_guid
 from fabricd.model.topology import Topology
-from fabricd.placement.api_source import ApiSource
+from fabricd.placement.api_source import ApiSource, measure_traffic
+from fabricd.placement.check import Traffic
+from fabricd.placement.fabric import compile_fabric
 from fabricd.placement.heat import UplinkHeat, uplinks_by_leaf
 from fabricd.topology.railfaults import check_rails
 from tests.fabrics import rail_fabric
@@ -84,3 +86,32 @@ def test_the_live_view_takes_what_answers(topology: Topology) -> None:
     assert view.doctor[0]["reports"][0]["node"] == "gpu001"
     leaf = topology.rails[0].leaves[0][0]
     assert format_guid(leaf).startswith("0x")
+
+
+def test_traffic_between_two_readings_leaves_out_what_was_not_seen_twice(topology: Topology) -> None:
+    readings = iter([{1: (100, 10), 2: (5, 5), 3: (7, 7)}, {1: (150, 30), 2: (4, 9), 4: (1, 1)}])
+    state = {"now": next(readings)}
+
+    def get(path: str) -> Any:
+        guid = path.split("guid=")[1].split("&")[0]
+        return {
+            "ports": [
+                {
+                    "guid": guid,
+                    "port": port,
+                    "counters": [
+                        {"name": "port_transmit_data_bytes", "priority": None, "value": sent},
+                        {"name": "port_receive_data_bytes", "priority": None, "value": received},
+                        {"name": "port_receive_data_bytes", "priority": 3, "value": 9},
+                    ],
+                }
+                for port, (sent, received) in state["now"].items()
+            ]
+        }
+
+    fabric = compile_fabric(topology)
+    found = measure_traffic(get, fabric, ["gpu001", "ghost"], lambda: state.update(now=next(readings)))
+    leaves = [leaf for rail in topology.rails[0].leaves for leaf in rail]
+    assert found == {(leaf, 1): Traffic(50, 20) for leaf in leaves}
+    with pytest.raises(FabricdError, match="not a list of ports"):
+        measure_traffic(lambda path: {"ports": [{}]}, fabric, ["gpu001"], lambda: None)
