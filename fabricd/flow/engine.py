@@ -53,7 +53,8 @@ class Engine:
         self.credit = CreditControl(graph, settings) if settings.kind == "infiniband" else None
         self.pause = None if self.credit else PauseControl(graph, settings, controls)
         self.host_rows: IntArray = (graph.endpoints[:, None] * v + np.arange(v)).reshape(-1)
-        self.received: FloatArray = np.zeros((len(graph.endpoints), v))  # bytes in receive buffers of slow hosts
+        self.received: IntArray = np.zeros((len(graph.endpoints), v), dtype=np.int64)  # receive buffers of slow hosts
+        self._drain_budget: FloatArray = np.zeros(len(graph.endpoints))
         travel = (graph.delay + settings.mtu_bytes / graph.rate) * settings.slowdown
         self.hops: IntArray = np.maximum(1, np.rint(travel / self.dt)).astype(np.int64)  # [P] slots on the cable
         self.notice_slots = 4 * int(self.hops.max())
@@ -142,32 +143,34 @@ class Engine:
 
     def _drain_hosts(self) -> None:
         """Slow hosts take bytes out of their receive buffer; credits or room follow."""
-        hosts = self._slow_hosts
-        v = self.settings.lanes
+        hosts, v = self._slow_hosts, self.settings.lanes
         held = self.received[hosts]
-        rate = np.where(self.controls.storm[hosts], 0.0, np.minimum(self.controls.drain[hosts], 1e18))
-        budget = rate * self.dt
         total = held.sum(axis=1)
-        share = np.minimum(1.0, budget / np.maximum(total, 1e-9))
-        taken = held * share[:, None]
+        rate = np.where(self.controls.storm[hosts], 0.0, np.minimum(self.controls.drain[hosts], 1e15))
+        self._drain_budget[hosts] += rate * self.dt
+        take = np.minimum(total, self._drain_budget[hosts].astype(np.int64))
+        self._drain_budget[hosts] = np.where(take == total, 0.0, self._drain_budget[hosts] - take)
+        taken = held * take[:, None] // np.maximum(total, 1)[:, None]
+        fullest = held.argmax(axis=1)
+        taken[np.arange(len(hosts)), fullest] += take - taken.sum(axis=1)
+        taken = np.minimum(taken, held)
         self.received[hosts] = held - taken
-        rows = (self.graph.endpoints[hosts][:, None] * v + np.arange(v)).reshape(-1)
-        self.queues.ingress[rows] = np.rint(self.received[hosts]).astype(np.int64).reshape(-1)
-        if self.credit is not None:
-            up = self.graph.peer[self.graph.endpoints[hosts]]
-            owed = self.credit.capacity[up] - self.credit.credits[up] - self._in_flight(up)
-            give = np.maximum(owed - np.ceil(self.received[hosts]).astype(np.int64), 0)
-            self.credit.credits[up] += give
+        port = self.graph.endpoints[hosts]
+        rows = port[:, None] * v + np.arange(v)
+        self.queues.ingress[rows] = self.received[hosts]
+        if self.credit is not None and taken.any():
+            host, lane = np.nonzero(taken)
+            self._give_back(self.graph.peer[port[host]] * v + lane, taken[host, lane], port[host])
         self._slow_hosts = hosts[np.isfinite(self.controls.drain[hosts]) | self.controls.storm[hosts]]
 
-    def _in_flight(self, ports: IntArray) -> IntArray:
-        """[n, V] bytes on the cables leaving ``ports``."""
+    def cable_bytes(self) -> IntArray:
+        """[P, V] bytes on the cable leaving each port."""
         v = self.settings.lanes
         total = np.zeros(len(self.graph.ports) * v, dtype=np.int64)
         for batch in self._arrivals:
             for port, lane, _, size, _, _ in batch:
                 np.add.at(total, self.graph.peer[port] * v + lane, size)
-        return total.reshape(-1, v)[ports]
+        return total.reshape(-1, v)
 
     # ---------------------------------------------------------------- arrivals
 

@@ -74,8 +74,8 @@ class PauseControl:
         np.copyto(self._seen, ingress.reshape(self.asking.shape))
         # as switches do: an arrival may ask for pause, a departure may end it; a threshold that moves alone does neither
         ask = (self.used >= limit) & (change > 0)
-        full = (self.used > self.frozen) | ((self.used > 0) & (self.used + self.resume > limit))
-        want = (ask | (self.asking & (full | (change >= 0)))) & on
+        full = (self.used > self.frozen) | (self.used + self.resume > limit)
+        want = (ask | (self.asking & (self.used > 0) & (full | (change >= 0)))) & on
         if len(storm_ports):
             want[storm_ports] |= on[storm_ports]
         changed = want != self.asking
