@@ -18,6 +18,7 @@ from fabricd.model.frame import FrameError, Schema, decode_schema, read_header
 from fabricd.model.rejects import Rejects
 from fabricd.store.decode import Frame, decode_frame
 from fabricd.store.records import Kind, read_segment, segments
+from fabricd.store.store import Store
 
 
 class Played(NamedTuple):
@@ -26,6 +27,7 @@ class Played(NamedTuple):
     frame: Frame
     schema: Schema
     received_ns: int
+    payload: memoryview
 
 
 class _Place(NamedTuple):
@@ -38,6 +40,8 @@ class _Place(NamedTuple):
     length: int
     received_ns: int
     schema_id: int
+    rows: int
+    columns: int
 
 
 class Playback:
@@ -66,8 +70,32 @@ class Playback:
             if data is None:
                 with self._paths[place.segment].open("rb") as file:
                     data = opened[place.segment] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            frame = decode_frame(memoryview(data)[place.offset : place.offset + place.length])
-            yield Played(frame, self.schemas[place.schema_id], place.received_ns)
+            payload = memoryview(data)[place.offset : place.offset + place.length]
+            yield Played(decode_frame(payload), self.schemas[place.schema_id], place.received_ns, payload)
+
+    def intervals(self, length_ns: int) -> Iterator[tuple[int, Store]]:
+        """Play into a store: its state at the end (node time, ns) of every interval of ``length_ns``, as detection sees it live.
+
+        The same store is yielded each time. An interval in which nothing was recorded is yielded too, with older ages.
+        """
+        now = 0
+        store = Store(next(iter(self.schemas.values())).fabric if self.schemas else "", lambda: now)
+        for played in self:
+            header = played.frame.header
+            if now == 0:
+                now = header.wall_ns // length_ns * length_ns + length_ns
+            while header.wall_ns >= now:
+                yield now, store
+                now += length_ns
+            node = store.node(header.node)
+            node.is_newest(header, backlog=False)
+            stream = node.streams.get(header.stream)
+            if stream is None or stream.schema_id != header.schema_id:
+                stream = store.open_stream(node, played.schema, header.schema_id)
+            stream.take(played.payload, header, header.wall_ns)
+            node.heard_ns = header.wall_ns
+        if now:
+            yield now, store
 
     def _index(self) -> list[_Place]:
         found: dict[tuple[str, int], dict[int, _Place]] = {}
@@ -80,7 +108,7 @@ class Playback:
                         header.seq,
                         _Place(
                             header.wall_ns, header.node, header.boot, header.seq, number, record.offset, len(record.payload),
-                            record.received_ns, header.schema_id,
+                            record.received_ns, header.schema_id, header.rows, header.columns,
                         ),
                     )  # fmt: skip
                 elif record.kind == Kind.SCHEMA:
@@ -94,8 +122,12 @@ class Playback:
                 place = by_seq[seq]
                 # A clock set back must not reorder a node's own frames.
                 latest = max(latest, place.order_ns)
-                if place.schema_id not in self.schemas:
+                schema = self.schemas.get(place.schema_id)
+                if schema is None:
                     self.rejects.add("schema_missing", f"{place.schema_id:016x}", place.node)
+                    continue
+                if (len(schema.rows), len(schema.columns), schema.node) != (place.rows, place.columns, place.node):
+                    self.rejects.add("frame_schema", f"{place.rows}x{place.columns}", place.node)
                     continue
                 places.append(place._replace(order_ns=latest))
         places.sort()

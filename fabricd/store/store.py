@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +34,11 @@ class Reading(NamedTuple):
 
 
 class Store:
-    """Not thread-safe: read it from the event loop that fills it."""
+    """Not thread-safe: read it from the event loop that fills it. ``clock`` gives ns for ages; a playback has its own."""
 
-    def __init__(self, fabric: str) -> None:
+    def __init__(self, fabric: str, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.fabric = fabric
+        self.clock = clock
         self.ports = PortIndex()
         self.nodes: dict[str, Node] = {}
         self.tables: dict[Layout, Table] = {}
@@ -82,7 +83,7 @@ class Store:
 
     def forget(self, unheard_ns: int) -> list[str]:
         """Remove nodes not heard of for so long; returns their names."""
-        now = time.monotonic_ns()
+        now = self.clock()
         gone = [name for name, node in self.nodes.items() if node.heard_ns and now - node.heard_ns > unheard_ns]
         for name in gone:
             self.remove_node(name)
@@ -98,7 +99,7 @@ class Store:
         return Reading(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))) if parts else _NOTHING
 
     def _parts(self, name: str, priority: int | None) -> Iterator[Reading]:
-        now = time.monotonic_ns()
+        now = self.clock()
         for layout, table in self.tables.items():
             for at, column in enumerate(layout):
                 if column.name == name and column.priority == priority:

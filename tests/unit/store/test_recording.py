@@ -201,3 +201,31 @@ def test_no_recording_there(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FabricdError, match="recording"):
         Recording(tmp_path / "file", 1 << 20, lambda: iter(()))
+
+
+def test_playback_by_intervals_shows_the_store_as_it_was(tmp_path: Path) -> None:
+    ingest = aggregator(tmp_path)
+    s = schema(rows=2)
+    ingest.batch([announcement(s)])
+    for seq in (0, 1, 2, 5):
+        ingest.batch([message(s, frame(s, seq, [seq * 100, seq]))])
+    seen = []
+    for at, store in Playback(tmp_path).intervals(SECOND):
+        reading = store.read("c")
+        seen.append(
+            (
+                at // SECOND,
+                reading.value.tolist(),
+                reading.span.tolist()[0] // SECOND,
+                reading.age.tolist()[0] // SECOND,
+            )
+        )
+    first = seen[0][0]
+    assert [(at - first, *rest) for at, *rest in seen] == [
+        (0, [0, 0], 0, 1),
+        (1, [100, 1], 1, 1),
+        (2, [200, 2], 1, 1),
+        (3, [200, 2], 1, 2),
+        (4, [200, 2], 1, 3),
+        (5, [500, 5], 3, 1),
+    ]
