@@ -61,10 +61,14 @@ class Comparison:
     successor: dict[int, int] = field(default_factory=dict)
 
 
-def compare(golden: Topology, now: Topology) -> Comparison:
-    """All differences, in the order of KINDS, then by place."""
-    successor = find_replaced(golden, now)
+def compare(golden: Topology, now: Topology, gone: Topology | None = None) -> Comparison:
+    """All differences, in the order of KINDS, then by place. ``gone``: devices that left before ``golden`` was taken, with the
+    links they had: what comes into their slots has replaced them (see ``slots.remember``)."""
+    past = golden if gone is None else with_gone(golden, gone)
+    successor = find_replaced(past, now)
     out = Comparison(successor=successor)
+    for old in successor.keys() - golden.nodes.keys():
+        out.differences.append(_replaced(past.nodes[old], now.nodes[successor[old]]))
     _compare_nodes(golden, now, successor, out.differences)
     _compare_links(golden, now, successor, out.differences)
     out.differences.sort(key=lambda d: (KINDS.index(d.kind), d.where, d.was, d.now))
@@ -111,14 +115,24 @@ def _same_kind(old: Node, new: Node) -> bool:
     return not (mine and theirs and mine != theirs)
 
 
+def _replaced(old: Node, new: Node) -> Difference:
+    kind = "replaced_switch" if old.type == SWITCH else "replaced_adapter"
+    names = short_name(old) if old.name == new.name else f"{short_name(old)} (now {short_name(new)})"
+    return Difference(kind, names, f"{format_guid(old.guid)} is now {format_guid(new.guid)} in the same slot")
+
+
+def with_gone(present: Topology, gone: Topology) -> Topology:
+    """Nodes and links of both; where they disagree about a port or a device, ``present`` is right."""
+    used = {ref for link in present.links for ref in (link.a, link.b)}
+    free = [link for link in gone.links if link.a not in used and link.b not in used]
+    return Topology(nodes={**gone.nodes, **present.nodes}, links=[*present.links, *free])
+
+
 def _compare_nodes(golden: Topology, now: Topology, successor: Mapping[int, int], out: list[Difference]) -> None:
     new_devices = set(successor.values())
     for guid, node in golden.nodes.items():
         if guid in successor:
-            new = now.nodes[successor[guid]]
-            kind = "replaced_switch" if node.type == SWITCH else "replaced_adapter"
-            names = short_name(node) if node.name == new.name else f"{short_name(node)} (now {short_name(new)})"
-            out.append(Difference(kind, names, f"{format_guid(guid)} is now {format_guid(new.guid)} in the same slot"))
+            out.append(_replaced(node, now.nodes[successor[guid]]))
         elif guid not in now.nodes:
             out.append(Difference("missing_node", short_name(node), f"{node.type} {format_guid(guid)} is not there"))
         elif node.name != now.nodes[guid].name:

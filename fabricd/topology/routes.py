@@ -10,6 +10,7 @@ written by people (RoCE), ``assumed`` every minimal-hop port, because nothing be
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,8 +77,12 @@ class Frame:
 class SetPool:
     """Gives every distinct set of egress ports one id; id 0 is the empty set."""
 
-    def __init__(self) -> None:
+    def __init__(self, sets: Iterable[Iterable[int]] = ()) -> None:
+        """``sets``: to begin with, id 1 on. Raises ValueError when one of them is empty or there twice."""
         self._ids: dict[tuple[int, ...], int] = {(): NO_ROUTE}
+        for number, ports in enumerate(sets, 1):
+            if self.id_of(ports) != number:
+                raise ValueError(f"set {number} is empty or there twice")
 
     def id_of(self, ports: Iterable[int]) -> int:
         key = tuple(sorted(set(ports)))
@@ -137,6 +142,37 @@ class RouteTable:
                 if column is not None:
                     group[row, column] = pool.id_of(ports)
         return cls(frame, group, pool, [source] * len(frame.switches))
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """What :meth:`restored` needs to build the same table over the same topology."""
+        frame = self.frame
+        return {
+            "switches": frame.switches,
+            "destinations": frame.destinations,
+            "destination_ports": frame.destination_ports,
+            "group": self.group,
+            "set_ptr": self.set_ptr,
+            "set_ports": self.set_ports,
+            "sources": np.array(self.sources, np.str_),
+        }
+
+    @classmethod
+    def restored(cls, topology: Topology, arrays: Mapping[str, npt.NDArray[np.generic]]) -> RouteTable:
+        """Raises KeyError or ValueError when the arrays are not of this topology, or no table at all."""
+        frame = Frame(topology)
+        for key in ("switches", "destinations", "destination_ports"):
+            if not np.array_equal(arrays[key], getattr(frame, key)):
+                raise ValueError(f"the routes are of another topology: {key} differ")
+        ptr: list[int] = arrays["set_ptr"].tolist()
+        ports: list[int] = arrays["set_ports"].tolist()
+        group = arrays["group"].astype(np.uint32)
+        pool = SetPool(ports[first:last] for first, last in itertools.pairwise(ptr[1:]))
+        sources = [str(source) for source in arrays["sources"]]
+        if group.shape != (len(frame.switches), len(frame.destinations)) or len(sources) != len(frame.switches):
+            raise ValueError("the routes' size does not fit the topology")
+        if group.size and int(group.max()) >= len(pool):
+            raise ValueError("the routes name a set that is not there")
+        return cls(frame, group, pool, sources)
 
     def with_tables(self, tables: Mapping[int, SwitchRoutes], source: str) -> RouteTable:
         """A copy in which the given (switch, destination) entries replace what was there; their switches take ``source``."""

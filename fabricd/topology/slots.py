@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabricd.model.ident import format_guid, parse_guid
+from fabricd.model.topology import PortRef, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,23 @@ class SlotBook:
             stay.guid: slot for stay, slot in ended
         }  # a device that moved belongs to the slot it was in last
         return book
+
+
+def remember(gone: Topology, before: Topology, now: Topology) -> Topology:
+    """Devices of ``gone`` and ``before`` that are not there ``now``, with the links they had and the devices at the other ends.
+
+    A link is forgotten when its far port has another device on it now, a device when none of its links is left.
+    """
+    used = {ref for link in now.links for ref in (link.a, link.b)}
+    known = {**gone.nodes, **before.nodes, **now.nodes}
+    out = Topology()
+    kept: set[tuple[PortRef, PortRef]] = set()
+    for link in [*before.links, *gone.links]:
+        absent = [guid for guid, _ in (link.a, link.b) if guid not in now.nodes]
+        if not absent or link.a in used or link.b in used or not {link.a[0], link.b[0]} <= known.keys():
+            continue
+        if (link.a, link.b) not in kept:
+            kept.add((link.a, link.b))
+            out.links.append(link)
+            out.nodes.update({guid: known[guid] for guid, _ in (link.a, link.b)})
+    return out

@@ -6,21 +6,18 @@ every ``refresh_interval``. Descriptions are read again only of nodes not known 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from fabricd.config.topology import TopologyConfig
-from fabricd.model.topology import Topology
+from fabricd.errors import FabricdError
+from fabricd.model.topology import PortRef, Topology
+from fabricd.topology.cache import load_cache, save_cache
 from fabricd.topology.diff import Difference, compare
+from fabricd.topology.discovery import port_states
 from fabricd.topology.flaps import FlapTracker
-from fabricd.topology.golden import full_json, topology_from_json
 from fabricd.topology.live import Picture
-from fabricd.topology.slots import SlotBook
+from fabricd.topology.slots import SlotBook, remember
 
 Look = Callable[[Mapping[int, str]], Picture]  # known descriptions -> picture
 
@@ -45,6 +42,7 @@ class TopologyWatch:
         self.flaps = FlapTracker(config.flap_half_life, config.flap_stable)
         self.slots = SlotBook()
         self.current: Topology | None = None
+        self.gone = Topology()  # devices that left, until their slots are taken
         self._look = look
         self._looked_at: float | None = None
         self._full_at: float | None = None
@@ -77,47 +75,47 @@ class TopologyWatch:
         picture = self._look(known)
         if full:
             self._full_at = now
+        return self.take(picture, now)
+
+    def take(self, picture: Picture, now: float) -> Refreshed:
+        """A picture taken by somebody: compare it with the last one, keep the books and the cache."""
         before, self.current = self.current, picture.topology
         result = Refreshed(picture)
         if before is not None:
-            comparison = compare(before, picture.topology)
+            comparison = compare(before, picture.topology, self.gone)
+            self.gone = remember(self.gone, before, picture.topology)
             result.differences, result.successor = comparison.differences, comparison.successor
         for old, new in sorted(result.successor.items()):
             self.slots.replace(old, new, now)
         self.slots.see(set(picture.topology.nodes), now)
-        self.flaps.forget(
-            {ref for link in picture.topology.links for ref in (link.a, link.b)} | set(self.flaps.flapping())
-        )
+        if picture.snapshot is not None:
+            for ref, (_, physical) in port_states(picture.snapshot).items():
+                self.flaps.observe(ref, now, physical or None)
+        linked = {ref for link in picture.topology.links for ref in (link.a, link.b)}
+        self.flaps.forget(linked | set(self.flaps.flapping()))
         picture.topology.faults.extend(self.flaps.faults(picture.topology))
-        self.save()
+        self.save(picture)
         return result
 
-    def save(self) -> None:
-        """Write the cache, whole or not at all. A cache that cannot be written is no reason to stop: it is counted as a rejection."""
-        if self.current is None or not self.config.cache:
+    def note_link_downed(self, ref: PortRef, now: float, value: int | None, saturated: bool = False) -> None:
+        """A port's LinkDowned counter as the sweep read it; a step asks for a look."""
+        if self.flaps.observe(ref, now, None, value, saturated):
+            self.note_change(now)
+
+    def save(self, picture: Picture) -> None:
+        """Write the cache. A cache that cannot be written is no reason to stop: it is counted as a rejection."""
+        if not self.config.cache:
             return
-        path = Path(self.config.cache)
-        document = {"topology": full_json(self.current), "slots": self.slots.to_json()}
         try:
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(document, file, separators=(",", ":"))
-                Path(temporary).replace(path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    Path(temporary).unlink()
-                raise
+            save_cache(self.config.cache, picture, self.slots, self.gone)
         except OSError as error:
-            self.current.rejects.add("cache_unwritten", error.strerror or error, path)
+            picture.topology.rejects.add("cache_unwritten", error.strerror or error, self.config.cache)
 
     def restore(self) -> bool:
         """Start from the cache: names and slots are there before the first look. False when there is none, or a broken one."""
         try:
-            document = json.loads(Path(self.config.cache).read_text(encoding="utf-8"))
-            topology = topology_from_json(document["topology"], "cache")
-            slots = SlotBook.from_json(document["slots"])
-        except (OSError, ValueError, KeyError, TypeError):
+            cached = load_cache(self.config.cache)
+        except FabricdError:
             return False
-        self.current, self.slots = topology, slots
+        self.current, self.slots, self.gone = cached.picture.topology, cached.slots, cached.gone
         return True

@@ -11,10 +11,12 @@ import pytest
 from fabricd.config.topology import TopologyConfig
 from fabricd.errors import FabricdError
 from fabricd.model.topology import Topology
+from fabricd.topology.cache import ROUTES_SUFFIX, load_cache, save_cache
 from fabricd.topology.live import Picture
+from fabricd.topology.minhop import assumed_routes
 from fabricd.topology.slots import SlotBook
 from fabricd.topology.watch import TopologyWatch
-from tests.fabrics import HCA_GUID, plain_fat_tree
+from tests.fabrics import HCA_GUID, LEAF_GUID, plain_fat_tree
 
 
 class Camera:
@@ -87,6 +89,49 @@ def test_differences_and_slots(tmp_path: Path) -> None:
     assert changed.successor == {HCA_GUID: 0xAAAA}
     assert watcher.slots.predecessors(0xAAAA) == [HCA_GUID]
     assert watcher.slots.slot_of[0xAAAA] == watcher.slots.slot_of[HCA_GUID]
+
+
+def test_a_device_that_was_away_for_a_while_is_still_replaced_by_what_takes_its_slot(tmp_path: Path) -> None:
+    watcher, camera = watch(tmp_path)
+    watcher.refresh(0)
+    whole = camera.topology
+    camera.topology = Topology(
+        nodes={guid: node for guid, node in whole.nodes.items() if guid != HCA_GUID},
+        links=[link for link in whole.links if HCA_GUID not in (link.a[0], link.b[0])],
+    )
+    assert [d.kind for d in watcher.refresh(10).differences] == ["missing_node", "missing_link"]
+    later, camera_later = watch(tmp_path)
+    assert later.restore()  # and a restart meanwhile
+    camera_later.swap(HCA_GUID, 0xAAAA)
+    changed = later.refresh(20)
+    assert [d.kind for d in changed.differences] == ["replaced_adapter", "added_link"]
+    assert later.slots.predecessors(0xAAAA) == [HCA_GUID]
+    assert later.gone.nodes == {}
+
+
+def test_routes_are_cached_with_the_topology_and_not_mixed_with_another(tmp_path: Path) -> None:
+    topology = plain_fat_tree()
+    path = tmp_path / "cache.json"
+    table = {LEAF_GUID: {(HCA_GUID + 5, 1): [5]}}
+    routes = assumed_routes(topology).with_tables(table, "lft")
+    save_cache(path, Picture(topology, routes), SlotBook(), Topology())
+    again = load_cache(path).picture.routes
+    assert again is not None
+    assert again.sources == routes.sources
+    assert again.egress(LEAF_GUID, HCA_GUID + 5) == [5]
+    for switch in routes.switches:
+        for destination in routes.destinations:
+            assert again.egress(int(switch), int(destination)) == routes.egress(int(switch), int(destination))
+    other = plain_fat_tree(leaves=5)
+    save_cache(tmp_path / "other.json", Picture(other, assumed_routes(other)), SlotBook(), Topology())
+    Path(f"{path}{ROUTES_SUFFIX}").write_bytes(Path(f"{tmp_path / 'other.json'}{ROUTES_SUFFIX}").read_bytes())
+    mixed = load_cache(path).picture.routes
+    assert mixed is not None
+    assert mixed.source == "assumed"
+    Path(f"{path}{ROUTES_SUFFIX}").write_bytes(b"PK broken")
+    assert load_cache(path).picture.routes is not None
+    save_cache(path, Picture(topology), SlotBook(), Topology())
+    assert not Path(f"{path}{ROUTES_SUFFIX}").exists()
 
 
 def test_a_failed_look_keeps_the_old_picture_and_does_not_try_at_once(tmp_path: Path) -> None:
