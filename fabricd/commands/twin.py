@@ -47,6 +47,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=float, default=3600.0, metavar="S", help="how long it lasts (default 3600)")
     parser.add_argument("--no-manager", action="store_true", help="an InfiniBand subnet nobody has configured yet")
     parser.add_argument(
+        "--snmp", action="store_true", default=None, help="SNMP agents for InfiniBand switches too (Ethernet has them)"
+    )
+    parser.add_argument(
         "--ufm-tls", metavar="DIR", help="also serve UFM over TLS to client certificates: DIR/cert.pem, key.pem, ca.pem"
     )
     parser.add_argument("--json", action="store_true", help="nothing on stdout but the JSON line")
@@ -84,6 +87,7 @@ def _run(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             length_s=args.length,
             configured=not args.no_manager,
+            snmp=args.snmp,
             ufm_tls=_tls(Path(args.ufm_tls)) if args.ufm_tls else None,
         )
     )

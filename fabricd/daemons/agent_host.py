@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 from fabricd.config.agent import AgentConfig
 from fabricd.model.rejects import Rejects
@@ -29,6 +30,24 @@ class HostInterfaces:
         """A new search for devices begins: forget device numbers and labels."""
 
     def close(self) -> None: ...
+
+
+class FileHost(HostInterfaces):
+    """A tree with statistics files beside it (see sources.statistics_files), made by a recording or a simulated fabric."""
+
+    def __init__(self, config: AgentConfig, rejects: Rejects) -> None:
+        self._directory = Path(config.sysfs) / "ethtool"
+        self._wanted = config.ethtool and self._directory.is_dir()
+        self._rejects = rejects
+
+    def groups(self, netdev: Netdev, extra: Callable[[str], bool]) -> list[CounterGroup | None]:
+        from fabricd.sources.statistics_files import open_statistics
+
+        try:
+            return [open_statistics(self._directory, netdev.name, netdev.driver, extra) if self._wanted else None]
+        except (SourceGone, OSError) as error:
+            self._rejects.add("ethtool_error", error, netdev.name)
+            return []
 
 
 class LiveHost(HostInterfaces):

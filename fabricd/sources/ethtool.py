@@ -12,7 +12,7 @@ import ctypes
 import errno
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pyroute2.ethtool.ioctl import (
     ETH_GSTRING_LEN,
@@ -89,6 +89,15 @@ class EthtoolStrings:
         self._ethtool.close()
 
 
+class Statistics(Protocol):
+    """Where names and values come from: the kernel, or a file (see sources.statistics_files)."""
+
+    names: list[str]
+
+    def read(self) -> memoryview: ...
+    def close(self) -> None: ...
+
+
 class EthtoolCounters:
     """The statistics the catalogue knows (and those ``extra`` asks for): a group of counters (see sources.base.CounterGroup).
 
@@ -96,11 +105,11 @@ class EthtoolCounters:
     """
 
     def __init__(
-        self, netdev: str, driver: str, extra: Callable[[str], bool], *, source: EthtoolStrings | None = None
+        self, netdev: str, driver: str, extra: Callable[[str], bool], *, source: Statistics | None = None
     ) -> None:
         self.netdev = netdev
         try:
-            self._source = source or EthtoolStrings(netdev)
+            self._source: Statistics = source or EthtoolStrings(netdev)
         except (NoSuchDevice, OSError) as error:
             if isinstance(error, OSError) and error.errno != errno.ENODEV:
                 raise

@@ -227,5 +227,17 @@ class Fabric(Levers, Protocol):
     def managed(self) -> bool:
         """Whether somebody outside programs the forwarding tables (then routes no longer follow links by themselves)."""
 
+    @property
+    def buffer_bytes(self) -> int:
+        """Packet memory of a switch, which percentages of queue thresholds refer to."""
+
+    def pfc(self, row: int, priority: int) -> bool:
+        """Whether flow control of a priority is on at a port."""
+
+    def shares(self, row: int) -> tuple[int, ...]:
+        """ETS shares of the eight priorities, percent."""
+
+    def marking(self, row: int, priority: int) -> Marking: ...
+
     def routes(self) -> NDArray[np.int16]:
         """``[switches, adapters]``: the egress port number of each as things are."""

@@ -24,6 +24,7 @@ from fabricd.twin import http
 from fabricd.twin.face import PlanNode
 from fabricd.twin.http import Tls
 from fabricd.twin.mad.server import MadServer
+from fabricd.twin.snmp.agents import SnmpAgents
 from fabricd.twin.sysfs.trees import Flags, Trees
 from fabricd.twin.truth import Truth
 from fabricd.twin.ufm.server import UfmServer
@@ -42,6 +43,7 @@ class TwinSettings:
 
     ``begin_s`` and ``length_s``: when the scenario's trouble starts and how long it lasts. ``configured`` False: an
     InfiniBand subnet without a manager, to be brought up by one. ``ufm_tls``: a second UFM listener for client certificates.
+    ``snmp``: agents for the switches (None: on Ethernet).
     """
 
     scenario: str
@@ -53,6 +55,7 @@ class TwinSettings:
     length_s: float = 3600.0
     configured: bool = True
     ufm_tls: Tls | None = None
+    snmp: bool | None = None
 
 
 class Twin:
@@ -81,6 +84,7 @@ class Twin:
         self.trees: Trees | None = None
         self.ufm: UfmServer | None = None
         self._urls: dict[str, str] = {}
+        self._snmp: SnmpAgents | None = None
         self.directory = Path()
         self._truth: Truth | None = None
 
@@ -101,6 +105,10 @@ class Twin:
                 self.trees.create()
             except OSError as error:
                 raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
+            if self.settings.snmp if self.settings.snmp is not None else not self.infiniband:
+                self._snmp = SnmpAgents(self.world, self.directory / "snmp")
+                await self._snmp.start()
+                stack.push_async_callback(self._snmp.stop)
             self._truth = Truth(self.scene, self.directory / "truth.json")
             self._truth.write()
             async with asyncio.TaskGroup() as group:
@@ -150,7 +158,7 @@ class Twin:
         return self.mad.subnet.nodes[node.index].first.lid if self.mad is not None else 0
 
     def _pfc(self) -> Flags:
-        return self.world.pfc(np.array([node.first_row for node in self.world.plan.adapters]))
+        return self.world.pfc_on(np.array([node.first_row for node in self.world.plan.adapters]))
 
     # -- where it can be found -----------------------------------------------------------------------------------
 
@@ -161,7 +169,7 @@ class Twin:
             "mad_socket": self.mad.base if self.mad is not None else None,
             "ufm": None,
             "ufm_csv": None,
-            "snmp": {},
+            "snmp": self._snmp.addresses if self._snmp is not None else {},
             **self._urls,
             "truth": str(self.directory / "truth.json"),
         }

@@ -29,6 +29,7 @@ from fabricd.twin.face import (
 )
 
 BYTES_PER_GBPS = 1.25e8
+PRIORITIES = 8  # that Ethernet standards speak of
 KEPT_EVENTS = 1000
 
 
@@ -178,9 +179,32 @@ class World:
             gbps=np.where(self._cabled, rate[self._index], self._plan.row_gbps),
         )
 
-    def pfc(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def pfc_on(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """``[len(rows), lanes]``: priorities whose flow control is on."""
         return self.model.controls.pfc_on[self._index[rows]] & self._cabled[rows][:, None]
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self.model.settings.buffers.pool_bytes
+
+    def pfc(self, row: int, priority: int) -> bool:
+        return bool(self._cabled[row] and self.model.controls.pfc_on[self._port[row], priority])
+
+    def shares(self, row: int) -> tuple[int, ...]:
+        weights = self.model.controls.low_weight[self._index[row]]
+        exact = weights * 100 / max(float(weights.sum()), 1e-9)
+        shares = [int(share) for share in exact]
+        shares[int(np.argmax(exact - np.array(shares)))] += 100 - sum(shares)
+        return tuple(shares + [0] * (PRIORITIES - len(shares)))
+
+    def marking(self, row: int, priority: int) -> Marking:
+        controls, port, slow = self.model.controls, self._index[row], self.model.settings.slowdown
+        return Marking(
+            enabled=bool(controls.ecn_pmax[port, priority] > 0),
+            kmin=round(float(controls.ecn_kmin[port, priority]) / slow),
+            kmax=round(float(controls.ecn_kmax[port, priority]) / slow),
+            pmax=float(controls.ecn_pmax[port, priority]),
+        )
 
     def routes(self) -> NDArray[np.int16]:
         """``[switches, adapters]`` egress port numbers by the model's tables now."""

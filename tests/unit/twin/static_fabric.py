@@ -64,6 +64,9 @@ class StaticFabric:
         self.counters = Counters.zero(plan)
         self.calls: list[tuple[Any, ...]] = []
         self.managed = False
+        self.pfc_state: dict[tuple[int, int], bool] = {}
+        self.share_state: dict[int, tuple[int, ...]] = {}
+        self.marking_state: dict[tuple[int, int], Marking] = {}
 
     def read(self) -> Counters:
         return self.counters
@@ -90,6 +93,17 @@ class StaticFabric:
                     table[s, d] = switch.ports - d % len(spines)
         return table
 
+    buffer_bytes = 1_000_000
+
+    def pfc(self, row: int, priority: int) -> bool:
+        return self.pfc_state.get((row, priority), priority == 3)
+
+    def shares(self, row: int) -> tuple[int, ...]:
+        return self.share_state.get(row, (25, 25, 25, 25, 0, 0, 0, 0))
+
+    def marking(self, row: int, priority: int) -> Marking:
+        return self.marking_state.get((row, priority), Marking(True, 100_000, 400_000, 0.2))
+
     def pulled(self, lever: str) -> list[tuple[Any, ...]]:
         return [call[1:] for call in self.calls if call[0] == lever]
 
@@ -103,6 +117,7 @@ class StaticFabric:
         self.calls.append(("set_arbitration", row, arbitration))
 
     def set_marking(self, row: int, priority: int, marking: Marking) -> None:
+        self.marking_state[row, priority] = marking
         self.calls.append(("set_marking", row, priority, marking))
 
     def set_source_control(self, row: int, priority: int, control: SourceControl) -> None:
@@ -115,9 +130,11 @@ class StaticFabric:
         self.calls.append(("set_gbps", row, gbps))
 
     def set_pfc(self, row: int, priority: int, on: bool) -> None:
+        self.pfc_state[row, priority] = on
         self.calls.append(("set_pfc", row, priority, on))
 
     def set_shares(self, row: int, shares: tuple[int, ...]) -> None:
+        self.share_state[row] = shares
         self.calls.append(("set_shares", row, shares))
 
     def set_rate_limit(self, row: int, level: int | None, gbps: float | None) -> None:
