@@ -1,87 +1,91 @@
-"""A hundred random faults of each kind on the rails: exports keep the true groups, placement keeps off the host concerned."""
+"""A hundred random faults of each kind on the rails: exports keep the true groups, placement keeps off the hosts concerned."""
 
 from __future__ import annotations
 
-import random
 import re
+from collections.abc import Callable
+from random import Random
 
 import pytest
 
 from fabricd.config.placement import PlacementConfig
 from fabricd.jobs.hostlist import expand
-from fabricd.model.topology import CA, Link, Topology
+from fabricd.model.topology import Topology
 from fabricd.placement.exporters import export
 from fabricd.placement.request import parse_request
 from fabricd.placement.service import place
 from fabricd.topology.assemble import label_everything
 from fabricd.topology.railfaults import check_rails
-from tests.fabrics import rail_fabric
+from tests import fabrics
 
 TRIALS = 100
-UNITS, HOSTS, RAILS = 4, 8, 4
-TRUTH = {frozenset(f"gpu{u * HOSTS + h + 1:03d}" for h in range(HOSTS)) for u in range(UNITS)}
+# Eight rails, as such machines have: with few rails two bad cables of one host are half of what is known of it.
+UNITS, HOSTS, RAILS = 3, 12, 8
+UNIT_OF = {f"gpu{u * HOSTS + h + 1:03d}": u for u in range(UNITS) for h in range(HOSTS)}
+TRUTH = {frozenset(host for host, unit in UNIT_OF.items() if unit == u) for u in range(UNITS)}
+CONFIG = PlacementConfig(refine_seconds=0)
 
 
-def host_links(topology: Topology) -> list[Link]:
-    return [
-        link
-        for link in topology.links
-        if any(topology.nodes[ref[0]].type == CA and topology.nodes[ref[0]].host for ref in (link.a, link.b))
-    ]
+def lost_ports(topology: Topology, random: Random, count: int) -> set[str]:
+    lost = fabrics.ports_down(topology, random, count)
+    return {topology.nodes[guid].host for link in lost for guid, _ in (link.a, link.b)} - {""}
 
 
-def ends(topology: Topology, link: Link) -> tuple[tuple[int, int], tuple[int, int]]:
-    """(adapter port, leaf port)."""
-    return (link.a, link.b) if topology.nodes[link.a[0]].type == CA else (link.b, link.a)
+def miscabled(topology: Topology, random: Random, count: int) -> set[str]:
+    return fabrics.miscable(topology, random, count, UNIT_OF)
 
 
-def swap(topology: Topology, one: Link, two: Link) -> None:
-    (nic_1, leaf_1), (nic_2, leaf_2) = ends(topology, one), ends(topology, two)
-    topology.links = [link for link in topology.links if link is not one and link is not two]
-    topology.links += [Link(nic_1, leaf_2, 400.0), Link(nic_2, leaf_1, 400.0)]
+def forgotten(topology: Topology, random: Random, count: int) -> set[str]:
+    """Adapters nobody named: their hosts may look as if they lacked a rail, and keeping off them is no mistake."""
+    fabrics.forget_names(topology, random, count / (UNITS * HOSTS * RAILS))
+    return set()
 
 
-def port_down(topology: Topology, rng: random.Random) -> set[str]:
-    link = rng.choice(host_links(topology))
-    topology.links = [other for other in topology.links if other is not link]
-    return {topology.nodes[ends(topology, link)[0][0]].host}
+def storage(topology: Topology, random: Random, count: int) -> set[str]:
+    fabrics.add_storage(topology, leaves=count, servers=3, spines=2)
+    label_everything(topology)
+    return set()
 
 
-def crossed(topology: Topology, rng: random.Random) -> set[str]:
-    host = f"gpu{rng.randint(1, UNITS * HOSTS):03d}"
-    mine = [k for k in host_links(topology) if topology.nodes[ends(topology, k)[0][0]].host == host]
-    swap(topology, *rng.sample(mine, 2))
-    return {host}
+def tree_groups(topology: Topology) -> list[frozenset[str]]:
+    lines = re.findall(r"^SwitchName=\S+ Nodes=(\S+)", export(topology, "slurm-tree"), re.M)
+    return [frozenset(expand(nodes)) for nodes in lines]
 
 
-def other_unit(topology: Topology, rng: random.Random) -> set[str]:
-    """Two hosts of two units have one cable exchanged."""
-    one, two = rng.sample(range(UNITS), 2)
-    hosts = [f"gpu{unit * HOSTS + rng.randint(1, HOSTS):03d}" for unit in (one, two)]
-    rail = rng.randrange(RAILS)
-    links = [
-        next(k for k in host_links(topology) if topology.nodes[ends(topology, k)[0][0]].name == f"{host} mlx5_{rail}")
-        for host in hosts
-    ]
-    swap(topology, *links)
-    return set(hosts)
-
-
-@pytest.mark.parametrize("fault", [port_down, crossed, other_unit], ids=lambda f: f.__name__)
-def test_random_faults(fault) -> None:  # type: ignore[no-untyped-def]
-    rng = random.Random(7)
-    request = parse_request({"nodes": 8, "tp": 32, "alternatives": 0})
-    config = PlacementConfig(refine_seconds=0)
+@pytest.mark.parametrize(
+    ("fault", "count", "least"),
+    [
+        (lost_ports, 1, 100),
+        (lost_ports, 5, 100),
+        (lost_ports, 20, 100),
+        (fabrics.cross_rails, 1, 100),
+        (fabrics.cross_rails, 3, 100),
+        (miscabled, 1, 100),
+        (miscabled, 5, 100),
+        (forgotten, 16, 100),
+        (storage, 2, 100),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_groups_survive_and_hurt_hosts_are_avoided(
+    fault: Callable[[Topology, Random, int], set[str]], count: int, least: int
+) -> None:
+    """``least`` of the trials must give exactly the true groups; no trial may place on a host that was hurt."""
+    request = parse_request({"nodes": 4, "tp": 16, "alternatives": 0})
+    right = 0
     for trial in range(TRIALS):
-        topology = rail_fabric(UNITS, HOSTS, RAILS, spines=2, uplinks=1, sharp=False)
+        topology = fabrics.rail_fabric(UNITS, HOSTS, RAILS, spines=2, uplinks=1, sharp=False)
         label_everything(topology)
-        hurt = fault(topology, rng)
+        hurt = fault(topology, Random(trial), count)
         check_rails(topology)
-        lines = re.findall(r"^SwitchName=\S+ Nodes=(\S+)", export(topology, "slurm-tree"), re.M)
-        groups = [frozenset(expand(nodes)) for nodes in lines]
-        assert set(groups) == TRUTH and len(groups) == len(TRUTH), trial
-        plan = place(topology, request, config)
+        groups = tree_groups(topology)
+        right += set(groups) == TRUTH and len(groups) == len(TRUTH)
+        plan = place(topology, request, CONFIG)
         excluded = {entry["node"] for entry in plan["fabric"]["excluded_nodes"]}
-        assert excluded == hurt, trial
-        assert not hurt & set(plan["rank_order"]), trial
-        assert plan["score"]["tp_groups_across_groups"] == 0, trial
+        assert hurt <= excluded, (trial, hurt - excluded)
+        if plan["feasible"]:
+            assert not hurt & set(plan["rank_order"]), trial
+            assert plan["score"]["tp_groups_across_groups"] == 0, trial
+        if count == 1 or fault is storage:
+            assert excluded == hurt and plan["feasible"], trial
+    assert right >= least, right
