@@ -122,6 +122,36 @@ class Discoverer:
         snapshot.seconds = time.monotonic() - started
         return snapshot
 
+    def changed_ports(self, snapshot: Snapshot) -> list[PortRef]:
+        """Switch ports that came up or went down since the snapshot, by their states alone: half of a discovery's requests.
+
+        Port 0 stands for the switch: its LID changed, or it does not answer. Paths of the snapshot are used, so what lies behind
+        a broken link does not answer either.
+        """
+        switches = [(g, f) for g, f in snapshot.nodes.items() if f.info.kind == NODE_SWITCH and f.ports is not None]
+        groups: list[tuple[Hashable, Address, list[bytes | bytearray]]] = [
+            (
+                guid,
+                DIRECTED,
+                numbered_gets(Smp.PORT_INFO, f.path, range(f.info.num_ports + 1), self._m_keys.get(guid, self.m_key)),
+            )
+            for guid, f in switches
+        ]
+        result = self._run(Snapshot(), groups)
+        answered = result.reply == Reply.OK
+        infos = decode_port_infos(smp_data(result.mads))
+        changed: list[PortRef] = []
+        row = 0
+        for guid, found in switches:
+            last = row + found.info.num_ports + 1
+            if found.ports is None or not answered[row] or infos.lid[row] != found.ports.lid[0]:
+                changed.append((guid, 0))
+            else:
+                moved = (infos.phys_state[row:last] == LINK_UP) != (found.ports.phys_state == LINK_UP)
+                changed += [(guid, int(port)) for port in np.flatnonzero(moved & answered[row:last]) if port]
+            row = last
+        return changed
+
     def _run(
         self, snapshot: Snapshot, groups: Sequence[tuple[Hashable, Address, Sequence[bytes | bytearray]]]
     ) -> BatchResult:

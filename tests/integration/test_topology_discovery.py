@@ -127,8 +127,11 @@ def test_a_link_that_goes_down_is_gone_and_its_ports_say_so(fabric: Fabric, tran
     before = to_topology(Discoverer(transport).discover())
     link = next(link for link in before.links if all(before.nodes[guid].type == SWITCH for guid, _ in (link.a, link.b)))
     name = before.nodes[link.a[0]].name
+    earlier = Discoverer(transport).discover()
+    assert Discoverer(transport).changed_ports(earlier) == []
     fabric.console(f'Unlink "{name}"[{link.a[1]}]')
     try:
+        assert {link.a, link.b} & set(Discoverer(transport).changed_ports(earlier))
         snapshot = Discoverer(transport).discover()
         after = to_topology(snapshot)
         assert {(x.a, x.b) for x in before.links} - {(x.a, x.b) for x in after.links} == {(link.a, link.b)}

@@ -97,3 +97,20 @@ def test_routes_are_assumed_where_tables_are_not_told() -> None:
     assert picture.routes is not None
     assert picture.topology.rails
     assert picture.snapshot is not None
+
+
+def test_changed_ports_are_seen_without_a_walk() -> None:
+    topology = plain_fat_tree(leaves=2, spines=2, hosts=2)
+    fake = FakeSmps(topology, HCA_GUID)
+    discoverer = Discoverer(fake, QUICK)
+    snapshot = discoverer.discover()
+    assert discoverer.changed_ports(snapshot) == []
+    link = next(link for link in topology.links if HCA_GUID + 3 in (link.a[0], link.b[0]))
+    leaf = max(link.a, link.b) if link.a[0] == HCA_GUID + 3 else link.a
+    del fake.rates[leaf]
+    assert discoverer.changed_ports(snapshot) == [leaf]
+    fake.silent = {SPINE_GUID}
+    behind = {(SPINE_GUID, 0), (LEAF_GUID + 1, 0)}  # the way to the second leaf led over that spine
+    assert set(discoverer.changed_ports(snapshot)) == behind
+    topology.nodes[LEAF_GUID].lids = {0: 99}
+    assert (LEAF_GUID, 0) in discoverer.changed_ports(snapshot)
