@@ -26,6 +26,7 @@ def read_view(args: argparse.Namespace) -> LiveView:
         view = live_view(load_config(args.config))
     else:
         view = LiveView(read_topology(args.topology))
+    apply_names(args, view.topology)
     if args.verdicts:
         view.verdicts = _verdicts(args.verdicts)
     view.doctor += [json_file(path, "--doctor") for path in args.doctor]
@@ -75,5 +76,17 @@ def read_topology_option(args: argparse.Namespace) -> Topology:
     if args.topology == "live":
         from fabricd.commands.live_view import live_view
 
-        return live_view(load_config(args.config)).topology
-    return read_topology(args.topology)
+        topology = live_view(load_config(args.config)).topology
+    else:
+        topology = read_topology(args.topology)
+    apply_names(args, topology)
+    return topology
+
+
+def apply_names(args: argparse.Namespace, topology: Topology) -> None:
+    """The names the scheduler knows the rail groups by, where ``placement.names`` keeps a book; the book is not changed."""
+    book = load_config(args.config).placement.names
+    if book:
+        from fabricd.placement.exporters.names import load_names
+
+        load_names(book).apply(topology)

@@ -30,7 +30,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     export.add_argument("--format", default="json", metavar="FORMAT", help="see above (default: json)")
     export.add_argument("--output", metavar="FILE", help="write there instead of to standard output")
     export.add_argument("--node", metavar="HOST", help="nccl: only this host's file")
-    export.add_argument("--names", metavar="FILE", help="scheduler formats: book that keeps names the same across runs")
+    export.add_argument(
+        "--names",
+        metavar="FILE",
+        help="scheduler formats: book that keeps names across runs (default: placement.names)",
+    )
     export.add_argument(
         "--watch", action="store_true", help="scheduler formats: keep --output true to the fabric until stopped"
     )
@@ -98,6 +102,9 @@ def _export(args: argparse.Namespace) -> int:
         if args.format not in FORMATS:
             known = ", ".join((*OWN_FORMATS, *FORMATS))
             raise UsageError(f"--format {args.format}: unknown format; known: {known}")
+        from fabricd.config.load import load_config
+
+        args.names = args.names or load_config(args.config).placement.names
         if args.watch or args.names:
             from fabricd.commands.topo_keep import export_with_names, watch_export
 

@@ -23,7 +23,8 @@ def export_with_names(args: argparse.Namespace, topology: Topology) -> int:
     from fabricd.placement.files import write_atomically
 
     book = load_names(args.names)
-    text = export(topology, args.format, load_config(args.config).placement, names=book.names(topology), node=args.node)
+    book.apply(topology)
+    text = export(topology, args.format, load_config(args.config).placement, node=args.node)
     if args.output is None:
         sys.stdout.write(text)
     else:

@@ -19,6 +19,9 @@ class PlacementConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         list[LabelKey], Meta(max_length=8, description="custom label keys of the network levels, closest level first")
     ] = []
     accelerator_label: Annotated[str, Meta(description="custom label key of the NVLink domain, empty for none")] = ""
+    names: Annotated[
+        str, Meta(description="book that keeps the names of rail groups and pods across runs; empty: as discovered")
+    ] = ""
     topology_name: Annotated[
         str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="name of exported topology objects")
     ] = "fabric"

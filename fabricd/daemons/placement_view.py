@@ -15,6 +15,7 @@ from fabricd.config.root import Config
 from fabricd.errors import FabricdError
 from fabricd.model.topology import Topology
 from fabricd.placement.api_source import ApiSource
+from fabricd.placement.exporters.names import load_names
 from fabricd.placement.http import routes
 from fabricd.topology.golden import topology_from_json
 from fabricd.topology.load import complete, load_topology
@@ -62,8 +63,13 @@ class PlacementView:
 
     def _load(self, path: str) -> Topology:
         if self.config.topology.source != "smp":
-            return load_topology(path)
-        return complete(topology_from_json(json.loads(Path(path).read_text(encoding="utf-8"))["topology"], path))
+            topology = load_topology(path)
+        else:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+            topology = complete(topology_from_json(document["topology"], path))
+        if self.config.placement.names:
+            load_names(self.config.placement.names).apply(topology)
+        return topology
 
     async def run(self) -> None:
         """Sample the uplinks until cancelled; a failure costs one sample."""

@@ -53,6 +53,7 @@ def make_plan(
     avoided = {} if rule == "allow" or used_flagged else {h: flags[h] for h in flags if h in fabric.index}
     plan = _head(fabric, request, avoided, usable)
     notes = [f"{len(unknown)} free nodes are in no rail group and were left out: {_some(unknown)}"] if unknown else []
+    notes += _unknown_names(fabric, request)
     if isinstance(solution, Infeasible):
         hidden = int((allowed & flagged).sum()) if rule != "allow" else 0
         if hidden:
@@ -96,6 +97,23 @@ def _allowed(fabric: Fabric, request: Request) -> tuple[NDArray[np.bool_], list[
         pods = np.array([fabric.pods[group.pod] in limit.pods for group in fabric.groups], dtype=bool)
         mask &= pods[fabric.group]
     return mask, unknown
+
+
+def _unknown_names(fabric: Fabric, request: Request) -> list[str]:
+    """Names in the request that the fabric does not have: they are ignored, and said to be."""
+    groups = {group.name for group in fabric.groups}
+    asked = (
+        ("heat", request.heat, groups),
+        ("constraints.rail_groups", request.constraints.rail_groups or (), groups),
+        ("constraints.pods", request.constraints.pods or (), set(fabric.pods)),
+        ("nvlink_domains", request.nvlink_domains, set(fabric.hosts)),
+    )
+    out: list[str] = []
+    for key, names, known in asked:
+        strange = sorted(set(names) - known)
+        if strange:
+            out.append(f"{key}: this fabric has no {_some(strange)}")
+    return out
 
 
 def _head(

@@ -40,10 +40,13 @@ class Watcher:
 
         A fabric that lost many hosts at once is more likely seen badly than gone: it is not written.
         """
+        book = load_names(self.names) if self.names else None
+        if book is not None:
+            book.apply(topology)
         after = compile_fabric(topology)
         if refusal := self._refusal(after):
             return {"refused": refusal, "format": self.format}
-        text, book = self._render(topology)
+        text = export(topology, self.format, self.config)
         if self.settled is None and self._current() == text:
             self.settled = topology
         if text == self._current():
@@ -58,7 +61,7 @@ class Watcher:
         if self.written_at is not None and now - self.written_at < self.config.export_min_interval_s:
             return None
         write_atomically(self.out, text)
-        if self.names and book is not None:
+        if book is not None:
             save_names(self.names, book)
         before, self.settled, self.written_at, self._looks = self.settled, topology, now, 0
         record: dict[str, Any] = {"written": self.out, "format": self.format, "digest": after.digest}
@@ -76,12 +79,6 @@ class Watcher:
         if lost > self.config.export_max_loss * len(before):
             return f"{lost} of {len(before)} hosts are gone; placement.export_max_loss = {self.config.export_max_loss}"
         return ""
-
-    def _render(self, topology: Topology) -> tuple[str, Any]:
-        if not self.names:
-            return export(topology, self.format, self.config), None
-        book = load_names(self.names)
-        return export(topology, self.format, self.config, names=book.names(topology)), book
 
     def _current(self) -> str | None:
         try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from fabricd.config.placement import PlacementConfig
 from fabricd.model.topology import Topology
 from fabricd.placement.avoid import from_faults
@@ -35,11 +33,10 @@ def export(
     name: str,
     config: PlacementConfig | None = None,
     *,
-    names: Mapping[str, str] | None = None,
     node: str | None = None,
     block_sizes: tuple[int, ...] = (),
 ) -> str:
-    """Render a topology in the format ``name`` (a key of FORMATS). ``names`` as from names.NameBook."""
+    """Render a topology in the format ``name`` (a key of FORMATS)."""
     config = config or PlacementConfig()
-    options = ExportOptions(config, from_faults(topology, config.avoid_faults), names or {}, node, block_sizes)
+    options = ExportOptions(config, from_faults(topology, config.avoid_faults), node, block_sizes)
     return FORMATS[name].render(compile_fabric(topology), options)

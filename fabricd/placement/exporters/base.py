@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fabricd.config.placement import PlacementConfig
@@ -17,11 +17,10 @@ SLURM_NAME_MAX = 64
 
 @dataclass(slots=True)
 class ExportOptions:
-    """``names`` maps a group's or pod's own name to the one to print (see names.py); ``node`` limits NCCL to one host."""
+    """``flags``: hosts to avoid and why; ``node`` limits NCCL to one host; ``block_sizes`` overrides Slurm's."""
 
     config: PlacementConfig = field(default_factory=PlacementConfig)
     flags: Flags = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
     node: str | None = None
     block_sizes: tuple[int, ...] = ()
 
@@ -54,19 +53,18 @@ class Root:
     pods: list[Pod]
 
 
-def tree(fabric: Fabric, options: ExportOptions) -> list[Root]:
+def tree(fabric: Fabric) -> list[Root]:
     """Roots, pods, rail groups with hosts. Groups without hosts are left out: schedulers refuse empty leaves."""
-    roots = [Root(options.names.get(f"core{r + 1}", f"core{r + 1}"), []) for r in range(fabric.roots)]
+    roots = [Root(f"core{r + 1}", []) for r in range(fabric.roots)]
     pods: dict[int, Pod] = {}
     for index, group in enumerate(fabric.groups):
         hosts = fabric.members(index)
         if not hosts:
             continue
         if group.pod not in pods:
-            name = fabric.pods[group.pod]
-            pods[group.pod] = Pod(options.names.get(name, name), [])
+            pods[group.pod] = Pod(fabric.pods[group.pod], [])
             roots[group.root].pods.append(pods[group.pod])
-        pods[group.pod].groups.append((options.names.get(group.name, group.name), hosts, index))
+        pods[group.pod].groups.append((group.name, hosts, index))
     return [root for root in roots if root.pods]
 
 

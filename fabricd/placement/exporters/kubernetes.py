@@ -23,7 +23,7 @@ def render_labels(fabric: Fabric, options: ExportOptions) -> str:
     keys = level_keys(options.config)
     nvlink = accelerator_key(options.config)
     documents: list[dict[str, Any]] = []
-    for root in tree(fabric, options):
+    for root in tree(fabric):
         for pod in root.pods:
             for name, hosts, _ in pod.groups:
                 values = dict(zip(keys, map(label_value, (name, pod.name, root.core)), strict=False))
@@ -101,7 +101,7 @@ def render_volcano(fabric: Fabric, options: ExportOptions) -> str:
         taken.add(name)
         return name
 
-    for root in tree(fabric, options):
+    for root in tree(fabric):
         pods: list[str] = []
         for pod in root.pods:
             leaves: list[str] = []

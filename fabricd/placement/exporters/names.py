@@ -25,15 +25,25 @@ class NameBook:
     groups: dict[str, set[int]] = field(default_factory=dict)
     pods: dict[str, set[int]] = field(default_factory=dict)
 
-    def names(self, topology: Topology) -> dict[str, str]:
-        """Discovered name -> name to print, for rail groups and pods; new ones are entered in the book."""
+    def apply(self, topology: Topology) -> None:
+        """Give the topology's compute groups and pods their printed names; new ones are entered in the book."""
         compute = [group for group in topology.rails if group.kind == "compute"]
         leaves = {group.name: _leaves(group) for group in compute}
         pods: dict[str, set[int]] = {}
         for group in compute:
             if group.pod:
                 pods.setdefault(group.pod, set()).update(leaves[group.name])
-        return {**_match(self.groups, leaves), **_match(self.pods, pods)}
+        names, pod_names = _match(self.groups, leaves), _match(self.pods, pods)
+        topology.rails = [
+            RailGroup(
+                names[group.name] if group.kind == "compute" else group.name,
+                group.hosts,
+                group.leaves,
+                group.kind,
+                pod_names.get(group.pod, group.pod),
+            )
+            for group in topology.rails
+        ]
 
 
 def _leaves(group: RailGroup) -> set[int]:

@@ -19,7 +19,7 @@ MAX_COMMENT = 200
 
 def render_tree(fabric: Fabric, options: ExportOptions) -> str:
     """topology.conf for ``TopologyPlugin=topology/tree``."""
-    roots = tree(fabric, options)
+    roots = tree(fabric)
     lines = [_head(fabric, "TopologyPlugin=topology/tree"), *_leaf_comments(fabric, roots)]
     for switch, kind, members in _switches(roots):
         lines.append(f"SwitchName={switch} {kind}={members}")
@@ -40,7 +40,7 @@ def render_block(fabric: Fabric, options: ExportOptions) -> str:
 def render_yaml(fabric: Fabric, options: ExportOptions) -> str:
     """topology.yaml with the tree as the cluster's default and the blocks beside it."""
     switches: list[dict[str, str]] = []
-    listed = _switches(tree(fabric, options))
+    listed = _switches(tree(fabric))
     for switch, kind, members in [s for s in listed if s[1] == "Switches"] + [s for s in listed if s[1] == "Nodes"]:
         switches.append({"switch": switch, "children" if kind == "Switches" else "nodes": members})
     blocks = _blocks(fabric, options)
@@ -110,12 +110,7 @@ def _blocks(fabric: Fabric, options: ExportOptions) -> list[tuple[str, list[str]
             out.append((slurm_name(domain), hosts))
         rest = [fabric.hosts[h] for h in (fabric.domain < 0).nonzero()[0]]
         return out + ([("no-nvlink-domain", rest)] if rest else [])
-    return [
-        (slurm_name(name), hosts)
-        for root in tree(fabric, options)
-        for pod in root.pods
-        for name, hosts, _ in pod.groups
-    ]
+    return [(slurm_name(name), hosts) for root in tree(fabric) for pod in root.pods for name, hosts, _ in pod.groups]
 
 
 def _head(fabric: Fabric, what: str) -> str:

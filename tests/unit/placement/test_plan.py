@@ -178,3 +178,9 @@ def test_dirty_dump() -> None:
     plan = place(topology, parse_request({"nodes": 1}), FAST)
     assert plan["feasible"] and "gpu002" in {e["node"] for e in plan["fabric"]["excluded_nodes"]}
     assert plan["rank_order"] in (["gpu001"], ["gpu005"])
+
+
+def test_names_the_fabric_does_not_have_are_said_to_be_unknown(topology: Topology) -> None:
+    document = {"nodes": 2, "heat": {"su9": 0.1}, "constraints": {"pods": ["pod1", "pod7"]}}
+    reasons = place(topology, parse_request(document), FAST)["reasons"]
+    assert "heat: this fabric has no su9" in reasons and "constraints.pods: this fabric has no pod7" in reasons
