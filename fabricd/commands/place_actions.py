@@ -59,7 +59,7 @@ def run_check(args: argparse.Namespace) -> int:
         running = _slurm_hosts(args.job, config.jobs.squeue, config.jobs.timeout_s)
     topology = read_topology_option(args)
     traffic = _traffic(args, topology, running)
-    findings = check_plan(plan, topology, running, traffic, config.placement.avoid_faults)
+    findings = check_plan(plan, topology, running, traffic, config.placement.avoid_faults, ordered=args.job is None)
     failed = [finding for finding in findings if finding.verdict == "fail"]
     if args.json:
         print_json({"as_planned": not failed, "checks": [finding.to_json() for finding in findings]})

@@ -51,14 +51,19 @@ def check_plan(
     running: Sequence[str],
     traffic: Mapping[PortRef, Traffic] | None = None,
     fault_kinds: Sequence[str] = ("crossed_rail", "missing_rail", "miscabled"),
+    *,
+    ordered: bool = True,
 ) -> list[Finding]:
-    """Compare a plan with ``running`` (hosts in rank order), the topology's faults and counters. Raises UsageError on a bad plan."""
+    """Compare a plan with ``running`` (hosts in rank order), the topology's faults and counters.
+
+    ``ordered`` False: the order of ``running`` means nothing (a scheduler's node list). Raises UsageError on a bad plan.
+    """
     if not isinstance(plan, dict) or plan.get("schema") != SCHEMA or not isinstance(plan.get("rank_order"), list):
         raise UsageError(f"--plan: not a feasible plan of schema {SCHEMA}")
     request = parse_request({"job": plan.get("job"), "constraints": plan.get("constraints") or {}}, "--plan")
     fabric = compile_fabric(topology, _domains(plan))
     return [
-        _position(plan, request, fabric, running),
+        _position(plan, request, fabric, running, ordered),
         _rails(topology, running, fault_kinds),
         *_stay(plan, topology, fabric, running, traffic),
         *_nvlink(plan),
@@ -74,13 +79,19 @@ def _domains(plan: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _position(plan: dict[str, Any], request: Request, fabric: Fabric, running: Sequence[str]) -> Finding:
+def _position(plan: dict[str, Any], request: Request, fabric: Fabric, running: Sequence[str], ordered: bool) -> Finding:
     planned = plan["rank_order"]
+    if not ordered and sorted(running) == sorted(planned):
+        return Finding("position", "ok", "the nodes are the planned ones; their rank order is not known", {})
     if list(running) == planned:
         return Finding("position", "ok", "every rank is where the plan put it", {})
     missing = sorted(set(planned) - set(running))
     extra = sorted(set(running) - set(planned))
     detail: dict[str, Any] = {"missing": missing, "unplanned": extra}
+    if not ordered:
+        return Finding(
+            "position", "fail", f"{len(missing)} planned nodes are not in use, {len(extra)} others are", detail
+        )
     moved = [i for i, (a, b) in enumerate(zip(planned, running, strict=False)) if a != b]
     detail["first_node_rank_that_differs"] = moved[0] if moved else min(len(planned), len(running))
     effect = ""

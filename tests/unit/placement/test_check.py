@@ -136,6 +136,22 @@ def test_moved_and_reordered_jobs(two_groups: dict[str, Any]) -> None:
     assert {f.check: f for f in check_plan(two_groups, TOPOLOGY, hosts[:6])}["position"].verdict == "fail"
 
 
+def test_a_schedulers_node_list_has_no_order(two_groups: dict[str, Any]) -> None:
+    hosts = two_groups["rank_order"]
+    same, other = (
+        check_plan(two_groups, TOPOLOGY, nodes, ordered=False)[0] for nodes in (hosts[::-1], [*hosts[:7], "gpu012"])
+    )
+    assert same.verdict == "ok" and "order is not known" in same.why
+    assert other.verdict == "fail" and other.detail == {"missing": [hosts[7]], "unplanned": ["gpu012"]}
+
+
+def test_traffic_inside_nvlink_is_not_judged() -> None:
+    request = parse_request({"nodes": 2, "gpus_per_node": 4, "tp": 8, "nvlink_domains": {"rack": "gpu[001-004]"}})
+    plan = place(TOPOLOGY, request, FAST)
+    findings = {f.check: f for f in check_plan(plan, TOPOLOGY, plan["rank_order"])}
+    assert findings["nvlink"].verdict == "unknown" and findings["nvlink"].detail == {"nvlink_domains": ["rack"]}
+
+
 def test_rails_that_got_crossed_since(one_group: dict[str, Any]) -> None:
     topology = fabric()
     topology.faults.append(Fault("crossed_rail", one_group["rank_order"][1], "mlx5_0 is on rail 2", []))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -31,7 +33,7 @@ def railed(**shape: int) -> Topology:
     return topology
 
 
-def documents(text: str) -> list[dict]:  # type: ignore[type-arg]
+def documents(text: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
 
 
@@ -205,8 +207,8 @@ def test_nccl_follows_the_cable_of_a_crossed_host_and_counts_hca_from_one() -> N
         export(topology, "nccl", node="nobody")
 
 
-def test_names_survive_a_group_that_vanishes(tmp_path: pytest.TempPathFactory) -> None:
-    path = str(tmp_path / "names.json")  # type: ignore[operator]
+def test_names_survive_a_group_that_vanishes(tmp_path: Path) -> None:
+    path = str(tmp_path / "names.json")
     book = load_names(path)
     first = railed(units=4)
     book.apply(first)

@@ -184,3 +184,13 @@ def test_names_the_fabric_does_not_have_are_said_to_be_unknown(topology: Topolog
     document = {"nodes": 2, "heat": {"su9": 0.1}, "constraints": {"pods": ["pod1", "pod7"]}}
     reasons = place(topology, parse_request(document), FAST)["reasons"]
     assert "heat: this fabric has no su9" in reasons and "constraints.pods: this fabric has no pod7" in reasons
+
+
+def test_without_or_tools_the_answer_is_greedy_and_local(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = parse_request({"nodes": 6, "tp": 16, "free_nodes": "gpu[001-003,005-007,009-011]", "heat": {"su1": 0.5}})
+    refined = place(topology, request, PlacementConfig(refine_seconds=5))
+    monkeypatch.setattr("fabricd.placement.cpsat.available", lambda: False)
+    plain = place(topology, request, PlacementConfig(refine_seconds=5))
+    assert plain["solver"]["name"] == "greedy+local" and "refine_ms" not in plain["solver"]
+    assert refined["solver"]["name"] == "greedy+local+cp-sat" and refined["solver"]["bound"] == "optimal"
+    assert plain["score"]["groups_used"] == refined["score"]["groups_used"]

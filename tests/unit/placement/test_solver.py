@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import msgspec
 import numpy as np
 import pytest
@@ -77,13 +79,12 @@ def test_a_claimed_optimum_is_one(case: Case) -> None:
 
 @given(small_cases(), st.randoms(use_true_random=False))
 @settings(max_examples=150, deadline=None)
-def test_relabelling_changes_no_cost(case: Case, random: object) -> None:
+def test_relabelling_changes_no_cost(case: Case, random: Random) -> None:
     fabric, request, usable = case
     count, pods = len(fabric.groups), len(fabric.pods)
-    shuffle = random.shuffle  # type: ignore[attr-defined]
     group_map, pod_map, hosts = list(range(count)), list(range(pods)), list(range(len(fabric.hosts)))
     for items in (group_map, pod_map, hosts):
-        shuffle(items)
+        random.shuffle(items)
     renamed_groups: list[Group | None] = [None] * count
     for old, new in enumerate(group_map):
         renamed_groups[new] = Group(f"x{new}", pod_map[fabric.groups[old].pod], 0, ())
