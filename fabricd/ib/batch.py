@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -139,9 +140,10 @@ class Batch:
     def _result(self, run: BatchRun, seconds: float) -> BatchResult:
         size, at = self.transport.size, self.transport.mad_at
         blank = bytes(size)
-        missing = [row for row, frame in enumerate(run.answers) if frame is None]
-        frames = [blank if frame is None else frame for frame in run.answers] if missing else run.answers
-        joined = b"".join(frame for frame in frames if frame is not None)
+        missing = [row for row, frame in enumerate(run.answers) if frame is None] if None in run.answers else []
+        for row in missing:
+            run.answers[row] = blank
+        joined = b"".join(cast("list[bytes]", run.answers))
         received = np.frombuffer(joined, np.uint8).reshape(len(self), size)
         mads = received[:, at:]
         status = mads[:, STATUS_AT].astype(np.uint16) << 8 | mads[:, STATUS_AT + 1]

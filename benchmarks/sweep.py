@@ -1,0 +1,155 @@
+"""The sweep against the tools people use: perfquery per switch, ibqueryerrors, ibnetdiscover, on 1.7k, 9k and 34k switch ports.
+
+    python -m benchmarks.sweep [--fabrics A,B,C] [--repeats N] [--json]
+
+All on one simulated fabric in one run, interleaved. Tools are timed as processes, ours from outside as (time of 1+N sweeps - time of
+1) / N of ``fabricd sweep``, because it runs on: N = 10 on the largest fabric, more on the small ones. ``one`` asks
+PortCountersExtended, as ``perfquery -l -x`` does; ``all`` what ``ibqueryerrors --counters --details`` is after: narrow errors too, and
+the details of ports whose errors moved. CPU per MAD is the main thread's. ibsim answers at once and bounds the rate: on hardware the
+tools wait a whole round trip for each datagram.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fabricd.ib.ibsim import SimTransport
+from fabricd.topology.discovery import Discoverer, to_topology
+from tests.ibsim import Fabric, Net, leaf_spine, three_tier
+
+FABRICS: dict[str, Callable[[], Net]] = {
+    "A": lambda: leaf_spine(32, 18, hosts=18, uplinks=18, ports=36),
+    "B": lambda: three_tier(8, 16, 8, 64, hosts=14, ports=36, core_links=2),
+    "C": lambda: three_tier(32, 18, 9, 81, hosts=9, ports=36),
+}
+FURTHER = {"A": 100, "B": 30, "C": 10}  # more where a sweep is short against the start of a process
+ROOT = Path(__file__).parents[1]
+# The command itself, and what its main thread used.
+SWEEP = """
+import sys, time
+from fabricd.cli import main
+status = main(["sweep", "--json", "--interval", "0", *sys.argv[1:]])
+print(time.thread_time(), file=sys.stderr)
+sys.exit(status)
+"""
+
+
+def run(fabric: Fabric, command: list[str], check: bool = True) -> tuple[float, subprocess.CompletedProcess[str]]:
+    """Wall seconds of a process on the fabric, and what it said."""
+    started = time.perf_counter()
+    done = subprocess.run(
+        command,
+        env={**fabric.env(fabric.hosts[5]), "PYTHONPATH": str(ROOT)},
+        cwd=fabric.directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=check,
+    )
+    return time.perf_counter() - started, done
+
+
+def one_sweep(fabric: Fabric, ports: int, further: int, *options: str) -> tuple[float, float]:
+    """Wall seconds and main thread CPU seconds of a further sweep."""
+    walls, cpus = [], []
+    for count in (1, 1 + further):
+        wall, done = run(fabric, [sys.executable, "-c", SWEEP, "--count", str(count), *options])
+        document = json.loads(done.stdout)
+        assert document["ports"] == ports and [s["answered"] for s in document["sweeps"]] == [ports] * count
+        walls.append(wall)
+        cpus.append(float(done.stderr.split()[-1]))
+    return (walls[1] - walls[0]) / further, (cpus[1] - cpus[0]) / further
+
+
+def perfquery(fabric: Fabric, switches: dict[int, int]) -> float:
+    total = 0.0
+    for lid, ports in switches.items():
+        wall, done = run(fabric, ["perfquery", "-l", "-x", str(lid), ",".join(map(str, range(1, ports + 1)))])
+        assert done.stdout.count("PortSelect") == ports
+        total += wall
+    return total
+
+
+def measure(name: str, repeats: int) -> dict[str, Any]:
+    net, further = FABRICS[name](), FURTHER[name]
+    with Fabric(net, timeout=300) as fabric:
+        transport = SimTransport(fabric.socket_name, fabric.hosts[5])
+        nodes = to_topology(Discoverer(transport).discover()).nodes.values()
+        transport.close()
+        switches = {node.lids[0]: node.num_ports for node in nodes if node.type == "switch"}
+        ports = sum(switches.values())
+        assert ports == net.switch_ports
+        socket = ("--mad-socket", fabric.socket_name, "--mad-host", fabric.hosts[5])
+        samples: dict[str, list[float]] = {}
+
+        def note(**values: float) -> None:
+            for key, value in values.items():
+                samples.setdefault(key, []).append(value)
+
+        for _ in range(repeats):
+            note(perfquery_s=perfquery(fabric, switches))
+            wall, cpu = one_sweep(fabric, ports, further, "--no-errors")
+            note(one_s=wall, one_us_per_mad=cpu / ports * 1e6)
+            # It exits 1 when there are errors: that is its finding, not a failure.
+            note(ibqueryerrors_s=run(fabric, ["ibqueryerrors", "--counters", "--details", "--switch"], check=False)[0])
+            wall, cpu = one_sweep(fabric, ports, further)
+            note(all_s=wall, all_us_per_mad=cpu / (2 * ports) * 1e6)
+            note(ibnetdiscover_s=run(fabric, ["ibnetdiscover"])[0])
+            wall, cpu = one_sweep(fabric, ports, further, "--no-errors", *socket)
+            note(one_socket_s=wall, one_socket_us_per_mad=cpu / ports * 1e6)
+    row = {key: statistics.median(values) for key, values in samples.items()}
+    row["perfquery_over_one"] = statistics.median(map(_ratio, samples["perfquery_s"], samples["one_s"]))
+    row["ibqueryerrors_over_all"] = statistics.median(map(_ratio, samples["ibqueryerrors_s"], samples["all_s"]))
+    return {
+        "fabric": name,
+        "switches": len(net.switches),
+        "switch_ports": ports,
+        "repeats": repeats,
+        **{key: round(value, 4) for key, value in row.items()},
+    }
+
+
+def _ratio(theirs: float, ours: float) -> float:
+    return theirs / ours
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--fabrics", default="A,B,C", help="which of A, B, C")
+    parser.add_argument("--repeats", type=int, default=3, help="times everything is measured; medians are shown")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rows = [measure(name, args.repeats) for name in args.fabrics.split(",")]
+    if args.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['fabric']}: {row['switches']} switches, {row['switch_ports']} ports")
+        print(f"  perfquery -l -x per switch                    {row['perfquery_s']:8.3f} s")
+        print(
+            f"  fabricd sweep, one attribute                  {row['one_s']:8.3f} s  {row['perfquery_over_one']:5.1f} times faster,"
+            f" {row['one_us_per_mad']:.1f} us CPU per MAD"
+        )
+        print(
+            f"  the same over the simulator's socket          {row['one_socket_s']:8.3f} s  "
+            f"{row['one_socket_us_per_mad']:.1f} us CPU per MAD"
+        )
+        print(f"  ibqueryerrors --counters --details --switch   {row['ibqueryerrors_s']:8.3f} s")
+        print(
+            f"  fabricd sweep, all                            {row['all_s']:8.3f} s  "
+            f"{row['ibqueryerrors_over_all']:5.1f} times faster, {row['all_us_per_mad']:.1f} us CPU per MAD"
+        )
+        print(f"  ibnetdiscover (for comparison)                {row['ibnetdiscover_s']:8.3f} s")
+
+
+if __name__ == "__main__":
+    main()
