@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
 import time
 from collections import deque
@@ -225,7 +226,8 @@ class Publisher:
         now = time.monotonic()
         backlog_at = now + GRACE_S  # the next backlog frame not before
         scan_at = backlog_at
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: dict[asyncio.Task[None], float] = {}  # publishes in flight and when they began, oldest first
+        loop = asyncio.get_running_loop()
         try:
             while self._broken is None:
                 now = time.monotonic()
@@ -240,25 +242,46 @@ class Publisher:
                     if found is None:
                         self._wake.clear()
                         pause = (backlog_at if self._backlog else max(scan_at, backlog_at)) - now
-                        with contextlib.suppress(TimeoutError):
-                            await asyncio.wait_for(self._wake.wait(), max(pause, 0.001))
+                        # A timer that sets the event: wait_for would make a task each time, for each frame of each node.
+                        timer = loop.call_later(max(pause, 0.001), self._wake.set)
+                        await self._wake.wait()
+                        timer.cancel()
+                        self._check_acknowledged(tasks)
                         continue
                     key, payload = found
                     topic = self._backlog_topic
                     backlog_at = max(backlog_at, now - 0.1) + len(payload) / (self._broker.backlog_kb_per_s * 1024)
+                if places.locked():
+                    await self._wait_for_place(places)
                 await places.acquire()
                 self._sent[key] = now
                 task = asyncio.create_task(self._publish(client, topic, payload, places))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
+                tasks[task] = now
+                task.add_done_callback(tasks.pop)
             raise self._broken
         finally:
             for task in tasks:
                 task.cancel()
 
+    async def _wait_for_place(self, places: asyncio.Semaphore) -> None:
+        try:
+            async with asyncio.timeout(self._broker.keepalive), places:
+                pass
+        except TimeoutError:
+            raise self._not_acknowledged() from None
+
+    def _check_acknowledged(self, tasks: dict[asyncio.Task[None], float]) -> None:
+        """Raises MqttError when the oldest publish waits too long: the broker lives but does not take frames."""
+        oldest = next(iter(tasks.values()), None)
+        if oldest is not None and time.monotonic() - oldest > self._broker.keepalive:
+            raise self._not_acknowledged()
+
+    def _not_acknowledged(self) -> aiomqtt.MqttError:
+        return aiomqtt.MqttError(f"no acknowledgement of a frame within {self._broker.keepalive} s")
+
     async def _publish(self, client: aiomqtt.Client, topic: str, payload: bytes, places: asyncio.Semaphore) -> None:
         try:
-            await client.publish(topic, payload, qos=1, timeout=self._broker.keepalive)
+            await client.publish(topic, payload, qos=1, timeout=math.inf)  # _check_acknowledged watches all of them
             self._counts["published" if topic == self._frames_topic else "backlog_published"] += 1
         except aiomqtt.MqttError as error:
             self._broken = error
