@@ -16,7 +16,8 @@ from multiprocessing.connection import Connection
 from fabricd import logs
 from fabricd.config.root import Config
 from fabricd.daemons.identity import digest64
-from fabricd.daemons.sweeping import find_targets, find_topology, limits_of, make_sweeper, open_transport
+from fabricd.daemons.sweeping import find_targets, limits_of, make_sweeper, open_transport
+from fabricd.daemons.topology_keeper import TopologyKeeper
 from fabricd.errors import FabricdError
 from fabricd.ib.limits import TidSpace
 from fabricd.ib.mad import CLASS_PMA, GMP_DATA_AT, Pma, pma_get
@@ -143,11 +144,11 @@ class _Loop:
     def _sweeps(self, transport: Transport | None) -> None:
         settings = self._config.collector
         tids = TidSpace()
-        topology, here = find_topology(settings, transport, self._config.fabric.name, tids)
+        keeper = TopologyKeeper(self._config, transport, tids)
+        topology = keeper.look()
         sweeper = make_sweeper(settings, transport, self._mine(topology), tids)
-        own = _OwnPort(transport, topology, here, tids)
+        own = _OwnPort(transport, topology, keeper.here, tids)
         pace = Pace(limits_of(settings), settings.interval)
-        look_again = time.monotonic() + settings.rediscover
         table: PortTable | None = None
         while True:
             if self._changed:
@@ -164,10 +165,10 @@ class _Loop:
             if pace.after_sweep(dropped):
                 sweeper.set_limits(pace.limits)
             self._tell(sweep, sweeper, dropped, pace)
-            if time.monotonic() >= look_again:
-                topology = self._look_again(transport, tids, topology)
+            keeper.after_sweep(sweep)
+            if keeper.due():
+                topology = self._look_again(keeper, topology)
                 sweeper.set_targets(self._mine(topology))
-                look_again = time.monotonic() + settings.rediscover
             self._wait(_until_next(pace.interval))
 
     def _mine(self, topology: Topology) -> list[Target]:
@@ -175,10 +176,10 @@ class _Loop:
         shards = self._shards
         return [target for target in targets if shard_of(target.guid, shards.of) in shards.held]
 
-    def _look_again(self, transport: Transport | None, tids: TidSpace, old: Topology) -> Topology:
+    def _look_again(self, keeper: TopologyKeeper, old: Topology) -> Topology:
         """The fabric as it is now; as it was when it cannot be seen."""
         try:
-            return find_topology(self._config.collector, transport, self._config.fabric.name, tids)[0]
+            return keeper.look()
         except DeviceGone:
             raise
         except FabricdError as error:

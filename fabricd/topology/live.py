@@ -55,17 +55,18 @@ def take_picture(
     *,
     transport: Transport | None = None,
     limits: Limits | None = None,
+    tids: TidSpace | None = None,
     known: Mapping[int, str] | None = None,
     routes: bool = True,
     progress: Callable[[int], None] | None = None,
 ) -> Picture:
-    """Look at the fabric as the configuration says. ``transport``: one already open (it stays open); ``known``: descriptions not
-    to be read again. Raises UsageError, TransportError."""
+    """Look at the fabric as the configuration says. ``transport``: one already open (it stays open), with the ``tids`` of its other
+    users; ``known``: descriptions not to be read again. Raises UsageError, TransportError."""
     if config.source != "smp":
         return _from_file(config, fabric, routes)
     opened = transport or open_transport(config)
     try:
-        return _discover(config, fabric, opened, limits, known, routes, progress)
+        return _discover(config, fabric, opened, limits, tids or TidSpace(), known, routes, progress)
     finally:
         if transport is None:
             opened.close()
@@ -76,11 +77,12 @@ def _discover(
     fabric: str,
     transport: Transport,
     limits: Limits | None,
+    tids: TidSpace,
     known: Mapping[int, str] | None,
     routes: bool,
     progress: Callable[[int], None] | None,
 ) -> Picture:
-    keys, tids = read_keys(config.m_key_file or None), TidSpace()
+    keys = read_keys(config.m_key_file or None)
     snapshot = Discoverer(transport, limits, m_key=keys.default, m_keys=keys.by_guid, tids=tids).discover(
         known, progress
     )
