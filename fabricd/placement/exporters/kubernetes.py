@@ -157,4 +157,6 @@ def _node(host: str, labels: dict[str, str], annotations: dict[str, str]) -> dic
 
 
 def _dump(documents: list[dict[str, Any]]) -> str:
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1 << 20)
+    # libyaml where PyYAML was built with it: seconds less on thousands of nodes, the same text.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return str(yaml.dump_all(documents, Dumper=dumper, sort_keys=False, width=1 << 20))

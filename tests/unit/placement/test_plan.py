@@ -12,6 +12,7 @@ from fabricd.model.ident import format_guid
 from fabricd.model.topology import Fault, Topology
 from fabricd.model.verdict import Verdict
 from fabricd.placement import ranks
+from fabricd.placement.exporters import FORMATS, export
 from fabricd.placement.request import parse_request
 from fabricd.placement.service import place
 from fabricd.topology.load import load_topology
@@ -194,3 +195,11 @@ def test_without_or_tools_the_answer_is_greedy_and_local(topology: Topology, mon
     assert plain["solver"]["name"] == "greedy+local" and "refine_ms" not in plain["solver"]
     assert refined["solver"]["name"] == "greedy+local+cp-sat" and refined["solver"]["bound"] == "optimal"
     assert plain["score"]["groups_used"] == refined["score"]["groups_used"]
+
+
+def test_a_fabric_without_rail_groups() -> None:
+    empty = Topology()
+    plan = place(empty, parse_request({"nodes": 2}), FAST)
+    assert plan["feasible"] is False and plan["reasons"] == ["2 nodes asked for, 0 usable"]
+    for name in FORMATS:
+        assert "gpu" not in export(empty, name)
