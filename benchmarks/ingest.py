@@ -110,7 +110,9 @@ async def _ingest(port: int, qos: int, frames: int, directory: str) -> None:
     ingest.recording = recording
     receiver = Receiver(BrokerConfig(port=port), AggregatorConfig(qos=qos), ingest, recording, f"bench-{qos}")
     task = asyncio.create_task(receiver.run())
-    while not receiver.connected:
+    while True:
+        if receiver.connected:
+            break
         await asyncio.sleep(0.02)
     print("ready", flush=True)
     began = None

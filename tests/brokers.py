@@ -64,7 +64,7 @@ def mosquitto(directory: Path, extra: str = "", listener: str = "") -> Broker:
     directory.mkdir(parents=True, exist_ok=True)
     conf = directory / "mosquitto.conf"
     conf.write_text(
-        f"per_listener_settings false\nallow_anonymous {'false' if 'password_file' in extra else 'true'}\n{extra}\n"
+        f"user root\nper_listener_settings false\nallow_anonymous {'false' if 'password_file' in extra else 'true'}\n{extra}\n"
         f"max_queued_messages 0\nlistener {port} 127.0.0.1\n{listener}\n"
     )
     return Broker(["mosquitto", "-c", str(conf)], port)
