@@ -43,6 +43,7 @@ class SimulatedFabric:
                 "topology.mad_socket": self.addresses["mad_socket"],
                 "collector.spool": state_dir / "collector",
                 "collector.socket": state_dir / "collector.sock",
+                "topology.cache": state_dir / "topology.json",
             }
             sources.append(Source("collector", ("collector",), settings))
         return sources

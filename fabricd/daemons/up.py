@@ -72,7 +72,11 @@ def local_sources(state_dir: Path) -> list[Source]:
     """This machine's agent, and its collector where there is a umad device we may open."""
     sources = [Source("agent", ("agent",), {"agent.spool_dir": state_dir / "agent"})]
     if has_umad():
-        settings = {"collector.spool": state_dir / "collector", "collector.socket": state_dir / "collector.sock"}
+        settings = {
+            "collector.spool": state_dir / "collector",
+            "collector.socket": state_dir / "collector.sock",
+            "topology.cache": state_dir / "topology.json",
+        }
         sources.append(Source("collector", ("collector",), settings))
     return sources
 
@@ -85,6 +89,7 @@ def settle(config: Config, state_dir: Path, broker_port: int) -> None:
     config.broker.reconnect_max = min(config.broker.reconnect_max, 2.0)
     config.broker.spool_mb = min(config.broker.spool_mb, SPOOL_MB)
     config.aggregator.recording_dir = str(state_dir / "recording")
+    config.topology.cache = str(state_dir / "topology.json")
     config.aggregator.recording_mb = min(config.aggregator.recording_mb, RECORDING_MB)
 
 
