@@ -22,6 +22,8 @@ from fabricd.topology.load import complete, load_topology
 
 log = logging.getLogger(__name__)
 
+PATIENCE_S = 2.0  # a question in flight delays the end of the process by no more
+
 
 class PlacementView:
     """Holds no secrets and writes nothing. The topology is read again when its file changes.
@@ -34,7 +36,7 @@ class PlacementView:
         self._client = httpx.Client(
             transport=None if url else httpx.HTTPTransport(uds=config.aggregator.socket),
             base_url=url or "http://aggregator",
-            timeout=config.api.timeout,
+            timeout=min(config.api.timeout, PATIENCE_S),
             trust_env=False,
         )
         self._held: tuple[tuple[str, int], Topology] | None = None
