@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,28 +24,26 @@ from fabricd.model.rejects import Rejects
 from fabricd.sources.pma_device import (
     ASSUMED,
     OPTIONAL,
-    Capability,
     DeviceTraits,
-    Width,
     parse_class_port_info,
     probe_devices,
 )
 from fabricd.sources.pma_layout import PORT_SELECT_AT, decode
 from fabricd.sources.pma_memory import Memory
+from fabricd.sources.pma_plan import Asks, Known, plan
 from fabricd.sources.pma_reading import (
-    COLUMNS,
     PortTable,
     Rows,
     SideReading,
     Sweep,
     cells,
     decode_main,
-    hidden_columns,
 )
 from fabricd.sources.pma_targets import DeviceType, Target
 from fabricd.sources.sweeper import Progress
 
 _DETAILS = (int(Pma.RCV_ERROR_DETAILS), int(Pma.XMIT_DISCARD_DETAILS))
+# Where the key of M_Key- and CC_Key-like classes stands; for performance management not verified on keyed hardware.
 _KEY_AT = 24
 
 
@@ -57,17 +55,6 @@ class SweepOptions:
     details: bool = True
     slow_sweeps: int = 0
     deadline_s: float = 20.0
-
-
-@dataclass(slots=True)
-class _Known:
-    """What was learnt about a target; kept by GUID while it stays the same device."""
-
-    device: DeviceType
-    capability: Capability
-    address: Address
-    absent: set[int] = field(default_factory=set)  # attributes it refused
-    bad_ports: set[int] = field(default_factory=set)  # ports it said it has not
 
 
 class PmaSweeper:
@@ -98,7 +85,7 @@ class PmaSweeper:
         self._pm_keys = pm_keys
         self._clock = clock
         self._tids = tids or TidSpace(clock)
-        self._known: dict[tuple[int, int], _Known] = {}
+        self._known: dict[tuple[int, int], Known] = {}
         self._targets: list[Target] = []
         self._batch: Batch | None = None
         self._table: PortTable | None = None
@@ -106,14 +93,15 @@ class PmaSweeper:
         self._was_silent: set[Hashable] = set()
         self._number = 0
         self._slow_at = 0
-        self._asked_again: set[tuple[int, int]] = (
-            set()
-        )  # targets that answered later, asked for ClassPortInfo once more
+        self._asked_again: set[tuple[int, int]] = set()  # late risers, asked for ClassPortInfo once more
         self.set_targets(targets)
 
     def set_targets(self, targets: Iterable[Target]) -> None:
         """The fabric changed. A target whose device type differs at the same GUID is learnt anew."""
-        self._targets = list(targets)
+        new = list(targets)
+        if new == self._targets:
+            return
+        self._targets = new
         current = {target.key: target for target in self._targets}
         self._known = {
             key: known for key, known in self._known.items() if key in current and known.device == current[key].device
@@ -144,7 +132,7 @@ class PmaSweeper:
         fresh = [target for target in self._targets if target.key not in self._known]
         asked = 0
         for target in fresh:
-            self._known[target.key] = _Known(target.device, ASSUMED, _address(target))
+            self._known[target.key] = Known(target.device, ASSUMED, _address(target))
         for part in _parts(fresh, lambda target: 1):
             result = self._ask([(target, [(int(Pma.CLASS_PORT_INFO), 0)]) for target in part], probe=True)
             for target, mad, reply in zip(part, result.mads, result.reply, strict=True):
@@ -185,49 +173,10 @@ class PmaSweeper:
         return self.traits.get(target.device, DeviceTraits()).wait_tick_bytes(target.device, lanes)
 
     def _build(self) -> None:
-        """The main batch and the port table, targets ordered by how they are read."""
-        ordered = sorted(self._targets, key=lambda t: (self._known[t.key].capability.width, t.guid, t.ports))
-        asks: list[tuple[Target, list[tuple[int, int]]]] = []
-        rows = 0
-        columns: dict[str, list[int]] = {name: [] for name in ("guid", "port", "target", "width", "wide", "narrow")}
-        hidden = []
-        for index, target in enumerate(ordered):
-            known = self._known[target.key]
-            width = known.capability.width
-            mask = hidden_columns(known.capability)
-            wants: list[tuple[int, int]] = []
-            for port in target.ports:
-                if port in known.bad_ports:
-                    continue
-                wide = width is not Width.NARROW
-                narrow = width is Width.NARROW or (width is Width.MIXED and self.options.errors)
-                narrow = narrow and Pma.PORT_COUNTERS not in known.absent
-                columns["wide"].append(rows + len(wants) if wide else -1)
-                wants += [(int(Pma.PORT_COUNTERS_EXTENDED), port)] if wide else []
-                columns["narrow"].append(rows + len(wants) if narrow else -1)
-                wants += [(int(Pma.PORT_COUNTERS), port)] if narrow else []
-                for name, value in (("guid", target.guid), ("port", port), ("target", index), ("width", width)):
-                    columns[name].append(value)
-                hidden.append(mask)
-            rows += len(wants)
-            asks.append((target, wants))
-        if rows > MAX_BATCH:
-            raise ValueError(
-                f"{rows} requests per sweep, at most {MAX_BATCH}: divide the switches over several sweepers"
-            )
+        asks, self._table = plan(self._targets, self._known, errors=self.options.errors)
         self._batch = self._prepare_batch(asks)
-        self._table = PortTable(
-            ordered,
-            np.array(columns["guid"], np.uint64),
-            np.array(columns["port"], np.uint16),
-            np.array(columns["target"], np.intp),
-            np.array(columns["width"], np.uint8),
-            np.array(columns["wide"], np.intp),
-            np.array(columns["narrow"], np.intp),
-            np.array(hidden, np.bool_).reshape(len(hidden), len(COLUMNS)),
-        )
 
-    def _prepare_batch(self, asks: Iterable[tuple[Target, list[tuple[int, int]]]]) -> Batch:
+    def _prepare_batch(self, asks: Asks) -> Batch:
         groups = []
         for target, wants in asks:
             key = self._pm_keys(target.guid).to_bytes(8, "big")
@@ -238,7 +187,7 @@ class PmaSweeper:
             groups.append((target.key, self._known[target.key].address, mads))
         return Batch(self.transport, groups, self.limits)
 
-    def _ask(self, asks: list[tuple[Target, list[tuple[int, int]]]], *, probe: bool = False) -> BatchResult:
+    def _ask(self, asks: Asks, *, probe: bool = False) -> BatchResult:
         """A batch of its own, outside the main one: silent targets are left alone, and nothing here makes one silent."""
         batch = self._prepare_batch(asks)
         return batch.run(

@@ -232,6 +232,14 @@ def test_the_fabric_is_watched_while_the_broker_is_away(fabric: Fabric, broker: 
         wait_for("frames on disk", lambda: spool.is_dir() and any(p.stat().st_size > 4096 for p in spool.iterdir()))
 
 
+def test_a_device_that_goes_away_is_said_and_waited_for(broker: Broker, tmp_path: Path) -> None:
+    with Fabric(leaf_spine(2, 2, hosts=2)) as fabric, collector(fabric, broker, tmp_path, "c1") as process:
+        wait_for("sweeps", lambda: broker.status("c1").get("answered") == 16)
+        fabric.stop()
+        trouble = wait_for("the trouble", lambda: broker.status("c1").get("trouble"))
+        assert "MAD" in trouble and process.poll() is None
+
+
 def test_wrong_settings_are_one_line(tmp_path: Path) -> None:
     env = os.environ | {"FABRICD_COLLECTOR__PER_SWITCH": "9"}
     done = subprocess.run([FABRICD, "collector"], env=env, capture_output=True, text=True, timeout=30)

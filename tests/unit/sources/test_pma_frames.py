@@ -6,13 +6,14 @@ import numpy as np
 
 from fabricd.ib.limits import Limits
 from fabricd.ib.mad import Pma
-from fabricd.model.frame import Schema, decode_schema, read_header
+from fabricd.model.frame import Column, Row, Schema, decode_schema, read_header
 from fabricd.model.sample import Flag
 from fabricd.sources.pma import PmaSweeper, SweepOptions
 from fabricd.sources.pma_frames import FrameMaker
 from fabricd.sources.pma_reading import COLUMNS, Sweep
 from fabricd.sources.pma_targets import Target
 from fabricd.store.decode import view_frame
+from fabricd.store.store import Store
 from tests.unit.ib.fake_fabric import FakeFabric
 from tests.unit.sources.fake_agents import Agents, Switch
 
@@ -110,6 +111,26 @@ def test_details_and_optional_counters_have_streams_of_their_own() -> None:
     assert view.values[0, columns.index(("vl_transmit_wait", 5))] == 9
     streams = [read_header(f).stream for _, f in frames]
     assert len(set(streams)) == 3
+
+
+def test_a_port_seen_from_both_sides_is_one_port() -> None:
+    """An adapter port that the sweep reads in-band and the agent on its host reads from sysfs."""
+    fabric = FakeFabric(Agents({5: Switch()}))
+    sweeper = PmaSweeper(fabric, [Target(0xAA, 5, (1,), "host1 HCA-1", kind="ca")], clock=fabric.clock)
+    store = Store("f")
+    maker = FrameMaker("c1", "f", 7)
+    for schema in maker.schemas(sweeper.sweep().table):
+        store.open_stream(store.node("c1"), schema, schema.id)
+    agent = Schema(
+        node="host1",
+        fabric="f",
+        stream=0,
+        boot=1,
+        rows=(Row(guid=0xAA, port=1, device="mlx5_0"),),
+        columns=(Column(name="port_transmit_wait"),),
+    )
+    store.open_stream(store.node("host1"), agent, agent.id)
+    assert len(store.ports) == 1 and not store.ports.contested()
 
 
 def test_a_restarted_switch_begins_a_new_epoch_and_is_nobodys_reset() -> None:
