@@ -6,6 +6,7 @@ fault or a counted rejection, and the rest of the fabric stands.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fabricd.model.ident import format_guid
@@ -62,7 +63,15 @@ class Assembler:
             self._described.add(guid)
         return node
 
-    def half(self, near: PortRef, far: PortRef, width: int, speed: str, where: str = "", **labels: str) -> None:
+    def half(
+        self,
+        near: PortRef,
+        far: PortRef,
+        width: int,
+        speed: str,
+        where: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """One end's view. The same end with two different peers marks a duplicate GUID; a port out of range is counted."""
         if not (1 <= near[1] <= PORT_MAX and 1 <= far[1] <= PORT_MAX):
             self.topology.rejects.add("port_number", f"{near[1]} - {far[1]}", where)
@@ -72,7 +81,7 @@ class Assembler:
             return
         seen = self._halves.get(near)
         if seen is None:
-            self._halves[near] = Half(far, width, speed, labels)
+            self._halves[near] = Half(far, width, speed, dict(labels or {}))
         elif seen.far != far:
             self._contest(near[0], f"port {near[1]} leads to two peers")
             self._contested_ports |= {near, far, seen.far}

@@ -18,6 +18,7 @@ from fabricd.topology.names import clean_name, parse_name_map
 from fabricd.topology.opensm_files import looks_like_lst, looks_like_saquery, parse_saquery, parse_subnet_lst
 from fabricd.topology.railfaults import check_rails
 from fabricd.topology.routes import RouteTable
+from fabricd.topology.ufm import looks_like_ufm_ports, parse_ufm_ports
 
 FILE_MAX = 1 << 30
 
@@ -33,12 +34,12 @@ def read_text(path: str | Path) -> str:
 
 
 def parse_topology(text: str, where: str) -> Topology:
-    """Any text form: exported JSON, ibnetdiscover (either form), ``.lst``, ``db_csv``, saquery, links file. Raises UsageError when
-    it is none of them. Rails are not recovered yet (see :func:`complete`)."""
-    if text.lstrip().startswith("{") and not looks_like_lst(text):
+    """Any text form: JSON (exported, cached, UFM's ports), ibnetdiscover (either form), ``.lst``, ``db_csv``, saquery, links file.
+    Raises UsageError when it is none of them. Rails are not recovered yet (see :func:`complete`)."""
+    if text.lstrip()[:1] in ("{", "[") and not looks_like_lst(text):
         try:
-            return topology_from_json(json.loads(text), where)
-        except ValueError as error:
+            return _from_json(json.loads(text), where)
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{where}: {error}") from None
     for looks_like, parse in (
         (looks_like_lst, parse_subnet_lst),
@@ -55,9 +56,18 @@ def parse_topology(text: str, where: str) -> Topology:
     if not topology.nodes:
         raise UsageError(
             f"{where}: not a topology: expected exported JSON, ibnetdiscover text, opensm-subnet.lst, ibdiagnet2.db_csv, "
-            "saquery records or a links file (TOML)"
+            "saquery records, UFM's list of ports or a links file (TOML)"
         )
     return topology
+
+
+def _from_json(document: Any, where: str) -> Topology:
+    """Exported, cached (the topology is one part of the cache), or UFM's list of ports. Raises ValueError."""
+    if looks_like_ufm_ports(document):
+        return parse_ufm_ports(document, where)
+    if isinstance(document, dict) and "topology" in document:
+        document = document["topology"]
+    return topology_from_json(document, where)
 
 
 def load_topology(path: str | Path) -> Topology:

@@ -122,7 +122,8 @@ def fold_hosts(names: list[str]) -> str:
 
 
 def _follows(before: str, after: str) -> bool:
-    return bool(before) and len(before) == len(after) and int(after) == int(before) + 1
+    padded = before.startswith("0") or after.startswith("0")
+    return bool(before) and (len(before) == len(after) or not padded) and int(after) == int(before) + 1
 
 
 def _faults(topology: Topology) -> Iterator[str]:

@@ -48,7 +48,7 @@ def test_tiers() -> None:
 
 
 def test_folded_host_lists() -> None:
-    assert fold_hosts(["gpu003", "gpu001", "gpu002", "x", "gpu10", "y9", "y10"]) == "gpu[001-003], gpu10, x, y9, y10"
+    assert fold_hosts(["gpu003", "gpu001", "gpu002", "x", "gpu10", "y9", "y10"]) == "gpu[001-003], gpu10, x, y[9-10]"
     assert fold_hosts([]) == ""
 
 
