@@ -10,7 +10,7 @@ from fabricd.twin.mad.wire import BAD_METHOD, GET, INVALID_VALUE, OK, SET, UNSUP
 
 CLASS_PORT_INFO, CONGESTION_INFO, KEY_INFO, CONGESTION_LOG = 0x01, 0x11, 0x12, 0x13
 SWITCH_SETTING, SWITCH_PORT_SETTING, ADAPTER_SETTING, CONTROL_TABLE, TIMESTAMP = 0x14, 0x15, 0x16, 0x17, 0x18
-TABLE_BLOCKS = 2  # 64 entries each
+TABLE_BLOCKS, BLOCK_ENTRIES = 2, 64
 SIZE = 192
 TIMER_US = 1.024
 
@@ -54,16 +54,16 @@ class Agent:
             self._sink.threshold(node, setting[68] >> 4, get(setting, 74, 2))
         elif attribute in (ADAPTER_SETTING, CONTROL_TABLE):
             setting = node.congestion.get(ADAPTER_SETTING << 8, bytes(SIZE))
-            table = node.congestion.get(CONTROL_TABLE << 8, bytes(SIZE))
+            blocks = [node.congestion.get(CONTROL_TABLE << 8 | block, bytes(SIZE)) for block in range(TABLE_BLOCKS)]
             for level in range(SERVICE_LEVELS):
-                self._sink.source_control(node, level, source_control(setting, table, level))
+                self._sink.source_control(node, level, source_control(setting, blocks, level))
 
 
 _SWITCH = (SWITCH_SETTING, SWITCH_PORT_SETTING)
 _ADAPTER = (ADAPTER_SETTING, CONTROL_TABLE)
 
 
-def source_control(setting: bytes, table: bytes, level: int) -> SourceControl:
+def source_control(setting: bytes, blocks: list[bytes], level: int) -> SourceControl:
     """What a source does with marks on one service level, from CACongestionSetting and the congestion control table."""
     start = 4 + 8 * level
     named = get(setting, 2, 2) >> level & 1
@@ -72,9 +72,9 @@ def source_control(setting: bytes, table: bytes, level: int) -> SourceControl:
         enabled=bool(named and increase),
         increase=increase,
         timer_us=get(setting, start, 2) * TIMER_US,
-        limit=get(table, 0, 2),
+        limit=get(blocks[0], 0, 2),
         minimum=setting[start + 4],
-        table=tuple(entry_delay(get(table, 4 + 2 * i, 2)) for i in range(64)),
+        table=tuple(entry_delay(get(block, 4 + 2 * i, 2)) for block in blocks for i in range(BLOCK_ENTRIES)),
     )
 
 

@@ -57,9 +57,9 @@ class Port:
 
     def _fresh_info(self, lanes_code: int) -> bytearray:
         info = bytearray(64)
-        capabilities = TRAP | NOTICE | SYSTEM_GUID | EXTENDED_SPEEDS | CAPABILITY_NOTICE | OTHER_LOCAL_CHANGES
+        capabilities = TRAP | NOTICE | SL_MAPPING | SYSTEM_GUID | EXTENDED_SPEEDS | CAPABILITY_NOTICE | OTHER_LOCAL_CHANGES
         if self.node.type == ADAPTER:
-            capabilities |= SL_MAPPING | VENDOR_CLASS | REREGISTER
+            capabilities |= VENDOR_CLASS | REREGISTER
         widths, speeds, extended = links.below_and_equal(self.full)
         put(info, 8, 8, 0xFE80 << 48)
         put(info, 20, 4, capabilities)
