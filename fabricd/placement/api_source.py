@@ -52,8 +52,10 @@ class ApiSource:
             for leaf in leaves:
                 sent.update(port_bytes(self.get, leaf, SENT))
         with self._lock:
-            if self._heat is None or self._heat.topology is not topology:
+            if self._heat is None:
                 self._heat = UplinkHeat(topology, self.window_s)
+            # Readings are kept by port, so they stay good when the fabric is looked at again.
+            self._heat.topology = topology
             self._heat.add(self.clock(), sent)
 
     def _verdicts(self) -> list[Verdict]:

@@ -13,6 +13,7 @@ from fabricd.placement.api_source import ApiSource, measure_traffic
 from fabricd.placement.check import Traffic
 from fabricd.placement.fabric import compile_fabric
 from fabricd.placement.heat import UplinkHeat, uplinks_by_leaf
+from fabricd.topology.golden import topology_from_json
 from fabricd.topology.railfaults import check_rails
 from tests.fabrics import rail_fabric
 
@@ -76,10 +77,12 @@ def test_the_live_view_takes_what_answers(topology: Topology) -> None:
             return {"reports": [{"node": "gpu001", "checks": [{"id": "x", "verdict": "fail"}]}]}
         raise FabricdError("no such thing")
 
-    source = ApiSource(get, lambda: topology, clock=lambda: now[0])
+    looks = [topology]
+    source = ApiSource(get, lambda: looks[-1], clock=lambda: now[0])
     assert source().heat == {} and source().verdicts == []
     source.sample()
     now[0], total[0] = 100.0, int(LINE * 25)
+    looks.append(topology_from_json(topology.to_json()))  # looked at again meanwhile: the readings stay good
     source.sample()
     view = source()
     assert view.heat == {"su1": pytest.approx(0.25), "su2": pytest.approx(0.25)}
