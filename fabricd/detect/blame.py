@@ -33,6 +33,7 @@ class Candidate:
     mass: float  # blocked ports (stall shares summed) that end here
     held: Ints  # stalled ports it holds, and
     share: Floats  # the share of their stall it explains
+    clarity: float = 1.0  # how alone it is in holding them: mean share, its equals counted in, weighted by stall
     cycle: tuple[int, ...] = ()
 
 
@@ -155,7 +156,9 @@ def _attribute(
         held = step
     explained = (graph.wait @ held).tocsc()
     # Ports of one switch that carry the same traffic are one place of the fabric: what they hold together counts.
-    group = np.where(fabric.to_host[ports], -1 - ports, fabric.reach_class[ports] * len(fabric.node_guids) + fabric.node[ports])
+    group = np.where(
+        fabric.to_host[ports], -1 - ports, fabric.reach_class[ports] * len(fabric.node_guids) + fabric.node[ports]
+    )
     _, member = np.unique(group, return_inverse=True)
     gather = sparse.csc_array((np.ones(len(ports)), (np.arange(len(ports)), member)))
     together = (explained @ gather).tocsc()
@@ -170,7 +173,9 @@ def _attribute(
         holds, share, joint = holds[strong], share[strong], joint[strong]
         main = (joint >= params.main_share) & (graph.stall[holds] >= params.main_stall)
         if main.any():
-            found.append(Candidate(int(port), at_host, float(mass[port]), holds, share))
+            stall = graph.stall[holds]
+            clarity = float((joint * stall).sum() / max(stall.sum(), 1e-9))
+            found.append(Candidate(int(port), at_host, float(mass[port]), holds, share, min(1.0, clarity)))
     return found
 
 
@@ -187,5 +192,7 @@ def _cycle(graph: Graph, blame: Floats, down: sparse.csr_array, active: Bools) -
         return []
     held = np.flatnonzero(active)
     return [
-        Candidate(-1, False, float(graph.stall[held].sum()), held, np.ones(len(held)), tuple(int(m) for m in members))
+        Candidate(
+            -1, False, float(graph.stall[held].sum()), held, np.ones(len(held)), 1.0, tuple(int(m) for m in members)
+        )
     ]

@@ -63,7 +63,7 @@ class Capacity:
         parts_spread = float(np.sqrt((flow.std(axis=1) ** 2).sum()))
         main = mean > 0.05 * total
         if bool((np.nan_to_num(waits[main]).min(axis=1) >= params.main_stall).any()):
-            return parts_spread > 3 * spread
+            return parts_spread > 10 * spread
         if not np.isnan(waits[main]).any() or self._filled < len(self._ring):
             return False
         long = self._ring[:, port]

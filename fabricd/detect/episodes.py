@@ -51,7 +51,8 @@ class Episodes:
         episode.active += 1
         episode.last = t_ns
         episode.mass += candidate.mass
-        episode.evidence += min(candidate.mass / self.params.mean_mass, self.params.at_once)
+        clear = min(1.0, candidate.clarity / self.params.clear) ** 2
+        episode.evidence += clear * min(candidate.mass / self.params.mean_mass, self.params.raise_after)
         for port, share in zip(candidate.held.tolist(), candidate.share.tolist(), strict=True):
             episode.held[port] = episode.held.get(port, 0.0) + share * float(stall[port])
         for port in candidate.cycle:

@@ -100,6 +100,10 @@ class FeatureMaker:
             self._per_frame = bound if np.isnan(self._per_frame) else min(bound, 1.1 * self._per_frame)
         per_frame = 0.0 if np.isnan(self._per_frame) else self._per_frame
         estimate = np.minimum(room, frames * per_frame)
+        if window.pausing is not None:
+            # An XOFF that was never taken back holds the other end, although no new frame is seen.
+            still = (window.pausing[self.fabric.peer] > 0) & (frames == 0)
+            estimate = np.where(still, room, estimate)
         stall = np.where(measured, stall, estimate)
         unknown = np.isnan(stall)
         return np.nan_to_num(stall), ~measured & ~unknown, unknown

@@ -16,6 +16,8 @@ class Params:
     )
     depth: int = 12  # intervals kept for the regression of egress on ingress rates
     em_rounds: int = 20  # rounds of the share estimate per interval
+    share_prior: float = 0.05  # pull of the share estimate towards gravity, in intervals of data
+    theta_prior: float = 0.0003  # pull of the queue estimate towards plain backlog, in blocked ports
     theta_rounds: int = 10  # rounds of the queue estimate per interval
     sharpness: float = 4.0  # how strongly a busier egress is preferred as the blocker
     explain: float = 0.7  # an egress explains a wait only if it is backlogged at least this share of it
@@ -23,7 +25,9 @@ class Params:
     main_stall: float = 0.05  # ... and be the main cause of a port that waits this much
     main_share: float = 0.5  # ... where main cause means this share of its wait
     raise_after: float = 4.0  # evidence, in intervals of a just sufficient root, before a verdict is raised
-    at_once: float = 2.0  # most evidence one interval may bring; raise_after / at_once is the least number of intervals
+    clear: float = (
+        0.65  # a root that explains this share of the waits it is part of counts in full, below by the square
+    )
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
     full: float = 0.95  # an egress that sends or waits this share of two intervals may have a standing queue
     gap: int = 3  # intervals without evidence an episode survives

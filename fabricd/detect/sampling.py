@@ -67,9 +67,12 @@ class Sampler:
         age = (t_ns - self._updated) / interval
         fresh = (t_ns - self._updated) < 2 * np.maximum(self._cadence, interval) - interval / 2
         rates = {name: np.where(fresh, rate, np.nan) for name, rate in self._rate.items()}
-        return Window(
-            t_ns, interval, rates, np.where(fresh, np.maximum(np.rint(age), 0), np.inf), self._speed.copy(), resets
-        )
+        pausing = None
+        if "pfc_tx" in self._value and "pfc_xon_tx" in self._value:
+            owed = self._value["pfc_tx"] - self._value["pfc_xon_tx"]
+            pausing = np.where(fresh & ~np.isnan(owed), owed > 0, np.nan)
+        ages = np.where(fresh, np.maximum(np.rint(age), 0), np.inf)
+        return Window(t_ns, interval, rates, ages, self._speed.copy(), pausing, resets)
 
 
 def cadence(t_ns: Ints, cell: Ints) -> float:

@@ -32,7 +32,13 @@ class Shares:
 
     def push(self, volume: Floats, stall: Floats, backlog: Floats, unknown: npt.NDArray[np.bool_]) -> None:
         """Volumes (P+1,) of the interval, newest last."""
-        for ring, new in ((self._ring, volume), (self._stall, np.where(unknown, np.nan, stall)), (self._backlog, backlog)):
+        # A port that stood still all the time says nothing about where its traffic goes: what it did before still holds.
+        volume = np.where(stall > 0.98, np.maximum(volume, self._ring[-1]), volume)
+        for ring, new in (
+            (self._ring, volume),
+            (self._stall, np.where(unknown, np.nan, stall)),
+            (self._backlog, backlog),
+        ):
             ring[:-1] = ring[1:]
             ring[-1] = new
         self._filled = min(self._filled + 1, len(self._ring))
@@ -50,13 +56,16 @@ class Shares:
         volume = into.sum(axis=2)
         shares = self._start(number, rows, allowed, out.sum(axis=2))
         tiny = np.float32(1e-9)
+        prior = shares
+        counted = volume**2 / np.maximum((into**2).sum(axis=2), tiny)  # effective intervals with data
+        pull = (self.params.share_prior / np.maximum(counted, 1.0))[:, :, None]
         for _ in range(self.params.em_rounds):
             fitted = np.matmul(shares.transpose(0, 2, 1), into)  # n, R(out), K
             ratio = np.where(fitted > tiny, out / np.maximum(fitted, tiny), np.float32(1))
             gain = np.matmul(into, ratio.transpose(0, 2, 1))
             moved = volume > tiny
             factor = np.where(moved[:, :, None], gain / np.maximum(volume, tiny)[:, :, None], np.float32(1))
-            shares = shares * factor
+            shares = shares * factor + pull * prior
             total = shares.sum(axis=2, keepdims=True)
             shares = np.where(total > tiny, shares / np.maximum(total, tiny), shares)
         flow = shares * volume[:, :, None]
@@ -96,7 +105,8 @@ class Shares:
         stall = np.nan_to_num(stall)
         w = weight / weight.sum()
         level = active[:, :, -1]
-        theta = np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)
+        start = np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)
+        theta, pull = start, np.float32(self.params.theta_prior)
         tiny = np.float32(1e-6)
         span = np.matmul(composition.transpose(0, 2, 1), seen * w)  # n, O, K
         norm = (span * active).sum(axis=2)
@@ -104,7 +114,7 @@ class Shares:
             fitted = np.matmul(composition, theta[:, :, None] * active)  # n, I, K
             ratio = np.where(seen, stall / np.maximum(fitted, tiny), 0) * w
             gain = (np.matmul(composition.transpose(0, 2, 1), ratio) * active).sum(axis=2)
-            theta = np.where(norm > tiny, theta * gain / np.maximum(norm, tiny), theta)
+            theta = (theta * gain + pull) / np.maximum(norm + pull / start, tiny)
         return theta * level
 
     def _start(self, number: int, rows: Ints, allowed: npt.NDArray[np.bool_], out: Array) -> Array:

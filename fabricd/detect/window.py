@@ -18,6 +18,7 @@ COLUMNS = {
     "paused_ns": "share of the time",
     "pfc_tx": "XOFF frames/s",
     "pfc_rx": "XOFF frames/s",
+    "pfc_xon_tx": "XON frames/s",
     "ecn_marked": "packets/s",
 }
 
@@ -28,7 +29,7 @@ class Window:
 
     ``rates[name]`` is (P, Q) over ports and priorities, nan = not observable or no fresh sample; a name may be absent.
     ``age`` (P, Q): intervals since the cell's newest sample (0 = fresh). ``rate_bps`` (P,): speed the device reports now
-    (nan = does not say).
+    (nan = does not say). ``pausing`` (P, Q): 1 where the port's last word to its peer was XOFF, nan where it cannot be told.
     """
 
     t_ns: int
@@ -36,6 +37,7 @@ class Window:
     rates: dict[str, Floats]
     age: Floats
     rate_bps: Floats
+    pausing: Floats | None = None
     resets: int = 0
     notes: list[str] = field(default_factory=list)
 
