@@ -142,8 +142,9 @@ class Life:
         """(why stuck, conflicts), both empty when every lever is as it was before."""
         stuck, conflicts = [], []
         for change in reversed(action.proposal.changes):
-            adapter, lever = self._adapter(change), change.lever
+            lever = change.lever
             try:
+                adapter = self._adapter(change)
                 now = adapter.read(lever)
                 if now != change.old:
                     if now != change.new:
@@ -202,7 +203,8 @@ class Life:
         return changed
 
     def _recheck(self, action: Action) -> None:
-        gone, other = [], []
+        gone: list[str] = []
+        other: list[str] = []
         for change in action.proposal.changes:
             try:
                 now = self._adapter(change).read_back(change.lever)
