@@ -1,11 +1,12 @@
 """Discovery against ``ibnetdiscover`` on simulated fabrics of 1.7k, 9k and 34k switch ports, in one run.
 
-    python -m benchmarks.discovery [--fabrics A,B,C] [--rounds N] [--json]
+    python -m benchmarks.discovery [--fabrics A,B,C] [--rounds N] [--round-trip-us N] [--json]
 
 ibnetdiscover is timed as a process; ours as one more look of a running process, (time of 1+R looks - time of 1 look) / R from
 outside, because that is how the collector uses it: through the same umad interface of ibsim (libumad2sim), and through ibsim's own
-socket. ``first look`` is our whole process, start of Python and numpy included. A simulator answers at once: on hardware, where each
-answer takes some 0.2 ms, what counts is how many are in flight (64 here, 2 in ibnetdiscover), which no row of this shows.
+socket. ``first look`` is our whole process, start of Python and numpy included. A simulator answers at once; a switch takes some
+0.2 ms, and then what counts is how many requests are in flight (64 here, 2 in ibnetdiscover): ``--round-trip-us 200`` puts a relay
+with that delay in front of ibsim.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from benchmarks.relay import Relay
 from tests.ibsim import Fabric, Net, leaf_spine, three_tier
 
 FABRICS: dict[str, Callable[[], Net]] = {
@@ -41,13 +44,13 @@ print(len(topology.nodes), len(topology.links))
 """
 
 
-def timed(fabric: Fabric, command: list[str]) -> tuple[float, float, str]:
-    """Wall seconds, CPU seconds of the process, and its output."""
+def timed(fabric: Fabric, name: str, command: list[str]) -> tuple[float, float, str]:
+    """Wall seconds, CPU seconds of the process, and its output. ``name``: the socket name it finds the fabric by."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
     done = subprocess.run(
         command,
-        env={**fabric.env(fabric.hosts[5]), "PYTHONPATH": str(ROOT)},
+        env={**fabric.env(fabric.hosts[5]), "IBSIM_SOCKNAME": name, "PYTHONPATH": str(ROOT)},
         cwd=fabric.directory,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -60,35 +63,40 @@ def timed(fabric: Fabric, command: list[str]) -> tuple[float, float, str]:
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout
 
 
-def _looks(fabric: Fabric, rounds: int, at: list[str]) -> tuple[float, float, float, str]:
+def _looks(fabric: Fabric, name: str, rounds: int, at: list[str]) -> tuple[float, float, float, str]:
     """Wall and CPU seconds of one more look, wall seconds of a process with one look, what it printed."""
-    one = timed(fabric, [sys.executable, "-c", LOOK, "1", *at])
-    many = timed(fabric, [sys.executable, "-c", LOOK, str(1 + rounds), *at])
+    one = timed(fabric, name, [sys.executable, "-c", LOOK, "1", *at])
+    many = timed(fabric, name, [sys.executable, "-c", LOOK, str(1 + rounds), *at])
     return (many[0] - one[0]) / rounds, (many[1] - one[1]) / rounds, one[0], one[2]
 
 
-def measure(name: str, rounds: int) -> dict[str, Any]:
-    net = FABRICS[name]()
-    with Fabric(net, timeout=300) as fabric:
+def measure(key: str, rounds: int, round_trip_us: int) -> dict[str, Any]:
+    net = FABRICS[key]()
+    with ExitStack() as stack:
+        fabric = stack.enter_context(Fabric(net, timeout=300))
+        name = fabric.socket_name
+        if round_trip_us:
+            name = stack.enter_context(Relay(name, round_trip_us / 1e6)).name
         theirs: list[tuple[float, float]] = []
         first: list[float] = []
         more: list[tuple[float, float]] = []
         socket: list[tuple[float, float]] = []
-        at = [fabric.socket_name, fabric.hosts[5]]
+        at = [name, fabric.hosts[5]]
         for _ in range(3):  # interleaved, so that a busy moment of the machine hits all
-            theirs.append(timed(fabric, ["ibnetdiscover"])[:2])
-            wall, cpu, once, text = _looks(fabric, rounds, [])
+            theirs.append(timed(fabric, name, ["ibnetdiscover"])[:2])
+            wall, cpu, once, text = _looks(fabric, name, rounds, [])
             first.append(once)
             more.append((wall, cpu))
-            theirs.append(timed(fabric, ["ibnetdiscover"])[:2])
-            socket.append(_looks(fabric, rounds, at)[:2])
+            theirs.append(timed(fabric, name, ["ibnetdiscover"])[:2])
+            socket.append(_looks(fabric, name, rounds, at)[:2])
         nodes, links = (int(word) for word in text.split())
     assert (nodes, links) == (len(net.switches) + len(net.hosts), len(net.links) // 2)
     wall, cpu = (statistics.median(pair[i] for pair in more) for i in range(2))
     socket_wall, socket_cpu = (statistics.median(pair[i] for pair in socket) for i in range(2))
     their_wall, their_cpu = (statistics.median(pair[i] for pair in theirs) for i in range(2))
     return {
-        "fabric": name,
+        "fabric": key,
+        "round_trip_us": round_trip_us,
         "switches": len(net.switches),
         "hosts": len(net.hosts),
         "switch_ports": net.switch_ports,
@@ -108,9 +116,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--fabrics", default="A,B,C", help="which of A, B, C")
     parser.add_argument("--rounds", type=int, default=5, help="looks timed in one process")
+    parser.add_argument("--round-trip-us", type=int, default=0, help="time each answer takes at least (0: at once)")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    rows = [measure(name, args.rounds) for name in args.fabrics.split(",")]
+    rows = [measure(key, args.rounds, args.round_trip_us) for key in args.fabrics.split(",")]
     if args.json:
         print(json.dumps(rows))
         return
