@@ -115,31 +115,31 @@ def load_request(path: str) -> Request:
     try:
         text = Path("/dev/stdin" if path == "-" else path).read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise _refusal(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8: {error}") from None
+        raise _refusal(f"{path}: not UTF-8: {error}") from None
     try:
         document = json.loads(text)
     except (json.JSONDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
+        raise _refusal(f"{path}: not JSON: {error}") from None
     return parse_request(document, path)
 
 
 def parse_request(document: Any, where: str = "request") -> Request:
     """Check a decoded request. Raises UsageError naming the key and its value."""
     if not isinstance(document, dict):
-        raise UsageError(f"{where}: must be a JSON object, not {type(document).__name__}")
+        raise _refusal(f"{where}: must be a JSON object, not {type(document).__name__}")
     document = dict(document)
     job_keys = set(_hints(Job))
     flat = {key: document.pop(key) for key in list(document) if key in job_keys}
     if flat and "job" in document:
         key, value = next(iter(flat.items()))
-        raise UsageError(f"{where}: {key} = {_short(value)}: give it inside job, not beside it")
+        raise _refusal(f"{where}: {key} = {_short(value)}: give it inside job, not beside it")
     job_data = document.pop("job", flat)
     known = set(TOP_KEYS) | set(PLAN_KEYS)
     for key, value in document.items():
         if key not in known:
-            raise UsageError(f"{where}: unknown key {key} = {_short(value)}; known: {', '.join(sorted(TOP_KEYS))}")
+            raise _refusal(f"{where}: unknown key {key} = {_short(value)}; known: {', '.join(sorted(TOP_KEYS))}")
     fabric = document.get("fabric")
     excluded_source = document.get("excluded_nodes")
     if excluded_source is None and isinstance(fabric, dict):
@@ -177,30 +177,28 @@ def _sizes(request: Request, where: str) -> Request:
     job = request.job
     gpus = job.gpus_per_node
     if job.tp > gpus and job.tp % gpus:
-        raise UsageError(f"{where}: job.tp = {job.tp}: above gpus_per_node = {gpus} it must be a multiple of it")
+        raise _refusal(f"{where}: job.tp = {job.tp}: above gpus_per_node = {gpus} it must be a multiple of it")
     if job.tp < gpus and gpus % job.tp:
-        raise UsageError(f"{where}: job.tp = {job.tp}: must divide gpus_per_node = {gpus} or be a multiple of it")
+        raise _refusal(f"{where}: job.tp = {job.tp}: must divide gpus_per_node = {gpus} or be a multiple of it")
     inner = job.tp * job.cp * job.pp
     nodes, dp = job.nodes, job.dp
     if nodes is None and dp is None:
-        raise UsageError(f"{where}: job.nodes: missing (give nodes, or dp so that nodes follows)")
+        raise _refusal(f"{where}: job.nodes: missing (give nodes, or dp so that nodes follows)")
     if nodes is None:
         assert dp is not None
         if inner * dp % gpus:
-            raise UsageError(f"{where}: job.dp = {dp}: tp*cp*pp*dp = {inner * dp} does not fill nodes of {gpus} GPUs")
+            raise _refusal(f"{where}: job.dp = {dp}: tp*cp*pp*dp = {inner * dp} does not fill nodes of {gpus} GPUs")
         nodes = inner * dp // gpus
     if dp is None:
         if nodes * gpus % inner:
-            raise UsageError(
+            raise _refusal(
                 f"{where}: job.nodes = {nodes}: {nodes * gpus} GPUs are not a multiple of tp*cp*pp = {inner}"
             )
         dp = nodes * gpus // inner
     if inner * dp != nodes * gpus:
-        raise UsageError(
-            f"{where}: job.dp = {dp}: tp*cp*pp*dp = {inner * dp}, but nodes*gpus_per_node = {nodes * gpus}"
-        )
+        raise _refusal(f"{where}: job.dp = {dp}: tp*cp*pp*dp = {inner * dp}, but nodes*gpus_per_node = {nodes * gpus}")
     if dp * job.cp % job.ep:
-        raise UsageError(f"{where}: job.ep = {job.ep}: must divide dp*cp = {dp * job.cp}")
+        raise _refusal(f"{where}: job.ep = {job.ep}: must divide dp*cp = {dp * job.cp}")
     return msgspec.structs.replace(request, job=msgspec.structs.replace(job, nodes=nodes, dp=dp))
 
 
@@ -208,19 +206,17 @@ def host_list(value: Any, where: str, key: str) -> list[str]:
     """A host list expression, or a list of them, expanded; duplicates are an error."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise UsageError(
-            f"{where}: {key} = {_short(value)}: must be a host list such as gpu[001-004] or a list of them"
-        )
+        raise _refusal(f"{where}: {key} = {_short(value)}: must be a host list such as gpu[001-004] or a list of them")
     hosts: list[str] = []
     for item in items:
         try:
             hosts += expand(item)
         except HostlistError as error:
-            raise UsageError(f"{where}: {key} = {item!r}: {error}") from None
+            raise _refusal(f"{where}: {key} = {item!r}: {error}") from None
     seen: set[str] = set()
     for host in hosts:
         if host in seen:
-            raise UsageError(f"{where}: {key} = {host!r}: listed twice")
+            raise _refusal(f"{where}: {key} = {host!r}: listed twice")
         seen.add(host)
     return hosts
 
@@ -232,12 +228,12 @@ def _reasons(value: Any, default: str, where: str, key: str) -> dict[str, str]:
     if isinstance(value, dict):
         return {str(host): str(why) for host, why in value.items()}
     if not isinstance(value, list | str):
-        raise UsageError(f"{where}: {key} = {_short(value)}: must be a list of nodes")
+        raise _refusal(f"{where}: {key} = {_short(value)}: must be a list of nodes")
     out: dict[str, str] = {}
     for item in [value] if isinstance(value, str) else value:
         if isinstance(item, dict):
             if not isinstance(item.get("node"), str):
-                raise UsageError(f"{where}: {key} = {_short(item)}: an entry needs a node")
+                raise _refusal(f"{where}: {key} = {_short(item)}: an entry needs a node")
             out[item["node"]] = str(item.get("why") or default)
         else:
             out.update(dict.fromkeys(host_list(item, where, key), default))
@@ -247,12 +243,12 @@ def _reasons(value: Any, default: str, where: str, key: str) -> dict[str, str]:
 def _domains(value: Any, where: str) -> dict[str, str]:
     """Domain name -> host list, turned into host -> domain."""
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: nvlink_domains = {_short(value)}: must map a domain to its nodes")
+        raise _refusal(f"{where}: nvlink_domains = {_short(value)}: must map a domain to its nodes")
     out: dict[str, str] = {}
     for name, hosts in value.items():
         for host in host_list(hosts, where, f"nvlink_domains.{name}"):
             if host in out:
-                raise UsageError(f"{where}: nvlink_domains.{name} = {host!r}: already in domain {out[host]}")
+                raise _refusal(f"{where}: nvlink_domains.{name} = {host!r}: already in domain {out[host]}")
             out[host] = name
     return out
 
@@ -266,23 +262,28 @@ def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _struct(struct: type[T], value: Any, where: str, prefix: str) -> T:
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: {prefix[:-1]} = {_short(value)}: must be an object")
+        raise _refusal(f"{where}: {prefix[:-1]} = {_short(value)}: must be an object")
     hints = _hints(struct)
     for key, item in value.items():
         if key not in hints:
-            raise UsageError(f"{where}: unknown key {prefix}{key} = {_short(item)}; known: {', '.join(sorted(hints))}")
+            raise _refusal(f"{where}: unknown key {prefix}{key} = {_short(item)}; known: {', '.join(sorted(hints))}")
         _field(hints[key], item, where, f"{prefix}{key}")
     try:
         return msgspec.convert(value, struct)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {prefix[:-1]}: {error}") from None
+        raise _refusal(f"{where}: {prefix[:-1]}: {error}") from None
 
 
 def _field(hint: Any, value: Any, where: str, key: str) -> Any:
     try:
         return msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {key} = {_short(value)}: {error}") from None
+        raise _refusal(f"{where}: {key} = {_short(value)}: {error}") from None
+
+
+def _refusal(text: str) -> UsageError:
+    """One line, whatever the keys and values of the document hold."""
+    return UsageError("".join(c if c.isprintable() else repr(c)[1:-1] for c in text))
 
 
 def _short(value: Any) -> str:

@@ -93,7 +93,7 @@ def test_any_value_is_taken_or_refused_in_one_line(value: Any, key: str) -> None
     try:
         parse_request(document)
     except UsageError as error:
-        assert "\n" not in str(error) or "\n" in repr(value)
+        assert str(error).isprintable()
 
 
 @pytest.mark.parametrize("text", ["", "{", "\xff", "[" * 100_000, "nodes = 4"])
