@@ -36,6 +36,7 @@ def listen(port: int = 0) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
+        listener.listen(128)  # callers may connect as soon as the address is known
     except OSError as error:
         listener.close()
         raise FabricdError(f"127.0.0.1:{port}: {error.strerror}") from None

@@ -57,7 +57,9 @@ class Port:
 
     def _fresh_info(self, lanes_code: int) -> bytearray:
         info = bytearray(64)
-        capabilities = TRAP | NOTICE | SL_MAPPING | SYSTEM_GUID | EXTENDED_SPEEDS | CAPABILITY_NOTICE | OTHER_LOCAL_CHANGES
+        capabilities = (
+            TRAP | NOTICE | SL_MAPPING | SYSTEM_GUID | EXTENDED_SPEEDS | CAPABILITY_NOTICE | OTHER_LOCAL_CHANGES
+        )
         if self.node.type == ADAPTER:
             capabilities |= VENDOR_CLASS | REREGISTER
         widths, speeds, extended = links.below_and_equal(self.full)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -77,9 +78,9 @@ class UfmServer:
         return endpoint
 
     async def _login(self, request: Request) -> Response:
-        form = await request.form()
-        user, password = form.get("httpd_username"), form.get("httpd_password")
-        if not isinstance(user, str) or not isinstance(password, str) or not self.accounts.matches(user, password):
+        form = parse_qs((await request.body()).decode("utf-8", "replace"))
+        user, password = (form.get(key, [""])[0] for key in ("httpd_username", "httpd_password"))
+        if not self.accounts.matches(user, password):
             return JSONResponse({"error": "wrong user or password"}, 401)
         response = PlainTextResponse("", 200)
         response.set_cookie("session", self.accounts.new_session(), httponly=True)
