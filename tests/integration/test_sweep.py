@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fabricd.ib.mad import CLASS_PMA, Pma, pma_get
 from fabricd.ib.scheduler import Request, Scheduler
 from fabricd.ib.transport import gmp_address
 from fabricd.model.sample import Flag
+from fabricd.sources.perfquery import PerfquerySweeper
 from fabricd.sources.pma import PmaSweeper, SweepOptions
 from fabricd.sources.pma_layout import LAYOUT, decode
 from fabricd.sources.pma_reading import COLUMNS
@@ -176,6 +178,28 @@ def test_perfquery_reads_the_same(fabric: Fabric, transport: SimTransport) -> No
         if name in COLUMNS[:8]:
             scale = 4 if name.endswith("Data") else 1
             assert int(sweep.values[row, COLUMNS.index(name)]) == int(value.strip(".")) * scale, name
+
+
+def test_spawning_perfquery_gives_the_same_sweep(
+    fabric: Fabric, transport: SimTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real tool; one port that the switch does not have ends its run, and the rest is asked in another."""
+    found = targets(transport)
+    ours = PmaSweeper(transport, found).sweep()
+    odd = [replace(t, ports=(1, 2, 99, 3, *t.ports[3:])) if t.name == SWITCH else t for t in found]
+    monkeypatch.chdir(fabric.directory)  # the simulator's library makes a directory there
+    env = fabric.env(fabric.hosts[3])
+    prefix = ["env", *(f"{key}={env[key]}" for key in ("LD_PRELOAD", "IBSIM_SOCKNAME", "SIM_HOST"))]
+    theirs = PerfquerySweeper(odd, [*prefix, "perfquery"], timeout=30).sweep()
+    assert theirs.answered == ours.answered == 48
+    assert {reject.what for reject in theirs.rejects.recent if reject.kind == "perfquery_port"} == {"port 99"}
+    row = {key: i for i, key in enumerate(zip(ours.table.guid.tolist(), ours.table.port.tolist(), strict=True))}
+    for i, key in enumerate(zip(theirs.table.guid.tolist(), theirs.table.port.tolist(), strict=True)):
+        if key[1] == 99:
+            assert not theirs.flags[i].any()
+            continue
+        assert theirs.flags[i].tolist() == ours.flags[row[key]].tolist()
+        assert theirs.values[i, 4:].tolist() == ours.values[row[key], 4:].tolist()  # traffic goes on meanwhile
 
 
 def test_requests_that_are_lost_on_the_way_cost_only_themselves(fabric: Fabric, transport: SimTransport) -> None:
