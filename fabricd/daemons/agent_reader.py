@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fabricd.config.agent import AgentConfig
-from fabricd.daemons.agent_host import HostInterfaces, LiveHost
+from fabricd.daemons.agent_host import FileHost, HostInterfaces, LiveHost
 from fabricd.daemons.agent_rows import LEADING, PlannedRow, RowPlanner, mark_duplicates, matches
 from fabricd.daemons.identity import kernel_boot_id
 from fabricd.model.catalogue import CounterDef, lookup
@@ -33,6 +33,7 @@ from fabricd.sources.netdevs import Netdev, netdev_names, read_netdev
 log = logging.getLogger(__name__)
 
 _VALID = int(Flag.VALID)
+_LOOK_S = 1.0
 _NODE_ROW_S = 2.0  # the node's own row moves slowly: a frame of its own each so many seconds is enough
 _SELF = ("read_duration", "lateness", "intervals_skipped", "rejects", "spool_frames", "spool_dropped", "reconnects")
 
@@ -93,7 +94,7 @@ class NodeReader:
         self._files: Files = files or OsFiles()
         self._sysfs = config.sysfs.rstrip("/") or "/"
         self.live = self._sysfs == "/sys"
-        self._host = LiveHost(config, rejects) if self.live else HostInterfaces()
+        self._host: HostInterfaces = LiveHost(config, rejects) if self.live else FileHost(config, rejects)
         self._refusals = Refusals()
         self._device_reader = DeviceReader(self._sysfs, self._files, rejects)
         self._planner = RowPlanner(
@@ -103,6 +104,8 @@ class NodeReader:
         self._seen: dict[str, int] = {}  # device name -> identity at the last search
         self._stale = True
         self._searched_at = -math.inf
+        self._looks = 0
+        self._look_every = max(1, round(_LOOK_S / config.interval))
 
     @property
     def refused_files(self) -> int:
@@ -115,8 +118,11 @@ class NodeReader:
 
     def search_if_due(self) -> bool:
         """Look for devices again when it is time or something changed; True when rows or columns are new."""
-        due = time.monotonic() - self._searched_at >= self.config.rediscover
-        if not due and not self._stale and self._identities() == self._seen:
+        if self._stale or time.monotonic() - self._searched_at >= self.config.rediscover:
+            return self.search()
+        # A device that leaves tells so itself when it is read; for one that comes, a look a second is soon enough.
+        self._looks += 1
+        if self._looks % self._look_every or self._device_reader.identities() == self._seen:
             return False
         return self.search()
 
@@ -124,7 +130,7 @@ class NodeReader:
         """Find devices and lay out the rows. True when anything is different from before."""
         force, self._stale = self._stale, False
         self._searched_at = time.monotonic()
-        self._seen = self._identities()
+        self._seen = self._device_reader.identities()
         devices = self._device_reader.read(self._wanted)
         netdevs = self._lone_netdevs(devices)
         if not force and devices == self.devices and netdevs == self.netdevs:
@@ -150,15 +156,6 @@ class NodeReader:
 
     def _wanted(self, name: str) -> bool:
         return matches(name, self.config.device_include) and not matches(name, self.config.device_exclude)
-
-    def _identities(self) -> dict[str, int]:
-        found = {}
-        for name in self._device_reader.names():
-            try:
-                found[name] = self._files.identity(f"{self._device_reader.directory}/{name}")
-            except OSError:
-                continue  # it goes away as we look
-        return found
 
     def _lone_netdevs(self, devices: list[Device]) -> list[Netdev]:
         """Interfaces to be read by themselves."""

@@ -85,6 +85,7 @@ class CounterFiles:
         self._hot: list[
             tuple[int, int, int, CounterDef | None]
         ] = []  # descriptor, column, limit, definition if it scales
+        self._last: list[bytes] = []  # the text each cell was made from
         self._blind: set[int] = set()  # columns that show nothing
         self._failing: dict[int, _Failing] = {}
         for column, definition in enumerate(columns):
@@ -98,17 +99,22 @@ class CounterFiles:
     def read(self, values: array[int], flags: bytearray, at: int, tick: int) -> None:
         if tick % self.every:
             clear(values, flags, at, len(self.columns), _STALE)
+            self._last = [b""] * len(self._hot)
             return
-        pread = self._files.pread
+        pread, last = self._files.pread, self._last
         refused: list[int] = []
-        for fd, column, limit, definition in self._hot:
+        for place, (fd, column, limit, definition) in enumerate(self._hot):
             cell = at + column
             try:
                 text = pread(fd, _SIZE, 0)
             except OSError as error:
                 flags[cell] = values[cell] = 0
+                last[place] = b""
                 self._read_failed(column, error, tick, refused)
                 continue
+            if text == last[place] and text:
+                continue  # most counters of a healthy port stand still, and the cell holds what this text says
+            last[place] = text
             if text[:-1].isdigit() and (raw := int(text)) < limit:
                 values[cell] = raw if definition is None else scaled(definition, raw)
                 flags[cell] = _VALID
@@ -147,6 +153,7 @@ class CounterFiles:
             return
         limit = min(definition.limit, NARROW_MAX) if self._narrow_data and definition.width == 64 else definition.limit
         self._hot.append((fd, column, limit, definition if definition.scale != 1 else None))
+        self._last.append(b"")
 
     def _refused(self, column: int, what: str) -> None:
         path = self._path(column)
@@ -196,6 +203,7 @@ class CounterFiles:
             if column in gone:
                 self._close(fd)
         self._hot = [entry for entry in self._hot if entry[1] not in gone]
+        self._last = [b""] * len(self._hot)
 
     def _retry(self, values: array[int], flags: bytearray, at: int, tick: int) -> None:
         """Files that failed: those that gave a value again are well, those that are due are opened for the next interval."""

@@ -95,14 +95,17 @@ class DeviceReader:
     def directory(self) -> str:
         return f"{self._sysfs}/class/infiniband"
 
-    def names(self) -> list[str]:
-        """Device names now, sorted; cheap enough to call each interval."""
-        return try_list(self._files, self.directory)
+    def identities(self) -> dict[str, int]:
+        """Devices now and what tells one registration from the next; cheap enough to call each interval."""
+        try:
+            return self._files.identities(self.directory)
+        except OSError:
+            return {}
 
     def read(self, wanted: Callable[[str], bool]) -> list[Device]:
         """Every device whose name is wanted. One that cannot be read is rejected and costs only itself."""
         devices = []
-        for name in filter(wanted, self.names()):
+        for name in filter(wanted, try_list(self._files, self.directory)):
             try:
                 devices.append(self._device(name))
             except OSError as error:

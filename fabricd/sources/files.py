@@ -28,6 +28,7 @@ class Files(Protocol):
     def readlink(self, path: str) -> str: ...
     def realpath(self, path: str) -> str: ...
     def identity(self, path: str) -> int: ...
+    def identities(self, directory: str) -> dict[str, int]: ...
 
 
 class OsFiles:
@@ -53,6 +54,17 @@ class OsFiles:
     def identity(self, path: str) -> int:
         """A number that changes when the directory is made anew: its inode."""
         return Path(path).stat().st_ino
+
+    def identities(self, directory: str) -> dict[str, int]:
+        """Name and identity of each directory below; what goes away meanwhile is left out."""
+        found = {}
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                try:
+                    found[entry.name] = entry.stat().st_ino
+                except OSError:
+                    continue
+        return found
 
 
 def read_text(files: Files, path: str) -> str:

@@ -13,6 +13,7 @@ from fabricd.sources.files import GONE, Files, errno_name, try_int
 from fabricd.sources.link_text import LINK_UP, parse_rate, parse_state
 
 _SIZE = 64
+_RATE_EVERY = 10  # intervals
 
 
 class PortState:
@@ -39,9 +40,10 @@ class PortState:
                 self._fds.append(None)
 
     def read(self, values: array[int], flags: bytearray, at: int, tick: int) -> None:
+        changed = False
         for column, fd in enumerate(self._fds):
-            if fd is None:
-                continue
+            if fd is None or (column == 2 and not changed and not self._speed and tick % _RATE_EVERY):
+                continue  # a link's rate changes only with its state, so it is seldom worth a question by itself
             try:
                 text = self._files.pread(fd, _SIZE, 0)
             except OSError as error:
@@ -49,8 +51,11 @@ class PortState:
                     raise SourceGone(self._paths[column]) from None
                 text = b""  # a bond without members has no speed, and says EINVAL
             if text != self._texts[column]:
+                changed = True
                 self._texts[column] = text
                 self._parsed[column] = self._parse(column, text.decode("ascii", "backslashreplace"))
+        if not changed:
+            return
         state, phys, rate = self._parsed
         if not self._speed and phys is not None and phys != LINK_UP:
             rate = None  # the text of a port that is down is a default
