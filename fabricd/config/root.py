@@ -9,6 +9,7 @@ from fabricd.config.aggregator import AggregatorConfig
 from fabricd.config.api import ApiConfig
 from fabricd.config.broker import BrokerConfig
 from fabricd.config.collector import CollectorConfig
+from fabricd.config.control import ControlConfig
 from fabricd.config.fabric import FabricConfig
 from fabricd.config.jobs import JobsConfig
 from fabricd.config.placement import PlacementConfig
@@ -27,3 +28,4 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     topology: TopologyConfig = msgspec.field(default_factory=TopologyConfig)
     placement: PlacementConfig = msgspec.field(default_factory=PlacementConfig)
     jobs: JobsConfig = msgspec.field(default_factory=JobsConfig)
+    control: ControlConfig = msgspec.field(default_factory=ControlConfig)
