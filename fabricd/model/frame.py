@@ -186,8 +186,9 @@ def read_header(data: bytes | bytearray | memoryview) -> Header:
     if version != VERSION:
         raise FrameError("frame_version", f"{version}, known {VERSION}")
     cells = rows * columns
-    head = HEADER_FIXED + _pad8(node_len)
-    if cells > MAX_CELLS or node_len > MAX_NODE_ID or words * 8 != head or len(data) != head + cells * 8 + _pad8(cells):
+    head = HEADER_FIXED + ((node_len + 7) & ~7)
+    size = head + cells * 8 + ((cells + 7) & ~7)
+    if cells > MAX_CELLS or node_len > MAX_NODE_ID or words * 8 != head or len(data) != size:
         raise FrameError("frame_size", f"{len(data)} bytes for {rows} rows x {columns} columns")
     view = memoryview(data)
     first = bytearray(view[:HEADER_FIXED])

@@ -100,7 +100,13 @@ class Ingest:
         stored.append((node, header.boot, header.seq))
         if not backlog:
             node.skew.add(received, header.wall_ns)
-        self._take(node, header, payload, heard, backlog)
+        stream = node.streams.get(header.stream)
+        if header.seq == node.seq + 1 and header.boot == node.boot and stream is not None and stream.expects(header):
+            # The usual frame: the next of a stream we know.
+            node.seq, node.wall_ns, node.heard_ns = header.seq, header.wall_ns, heard
+            stream.take(payload, header, heard)
+        else:
+            self._take(node, header, payload, heard, backlog)
 
     def _take(self, node: Node, header: Header, payload: bytes | memoryview, heard: int, backlog: bool) -> None:
         newest = node.is_newest(header, backlog=backlog)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fabricd.errors import FabricdError
-from fabricd.store.records import SEGMENT_MAGIC, SUFFIX, encode_head, padding, segments
+from fabricd.store.records import HEAD, SEGMENT_MAGIC, SUFFIX, Kind, encode_head, padding, segments
 
 _IOV_MAX = os.sysconf("SC_IOV_MAX")
 Preamble = Callable[[], Iterator[tuple[int, bytes]]]  # (kind, payload) of what a segment begins with
@@ -32,6 +32,8 @@ class Recording:
         self._preamble = preamble
         self._pending: list[bytes | memoryview] = []
         self._pending_bytes = 0
+        self._last_same: tuple[int, int, int, bool] | None = None
+        self._last_head = b""
         self._fd = -1
         self._retired = -1  # the segment before: open a while longer, because a sync may still run on it
         self._size = 0
@@ -46,9 +48,12 @@ class Recording:
 
     def append(self, kind: int, payload: bytes | memoryview, received_ns: int, *, backlog: bool = False) -> None:
         """Take one record into the batch. The payload must stay unchanged until :meth:`flush`."""
-        head = encode_head(kind, payload, received_ns, backlog)
-        self._pending += (head, payload)
-        size = len(head) + len(payload)
+        # The head of a frame does not depend on its content: one serves all frames of a size that came together.
+        same = (kind, len(payload), received_ns, backlog)
+        if same != self._last_same or kind != Kind.FRAME:
+            self._last_same, self._last_head = same, encode_head(kind, payload, received_ns, backlog)
+        self._pending += (self._last_head, payload)
+        size = HEAD.size + len(payload)
         if size & 7:
             self._pending.append(padding(size))
             size += -size % 8

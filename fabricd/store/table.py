@@ -32,7 +32,7 @@ class Table:
     def __init__(self, layout: Layout, scale: Scale = lambda column: 1) -> None:
         self.layout = layout
         self.rows = 0
-        width = len(layout)
+        width = self.width = len(layout)
         self.value = np.zeros((0, width), np.uint64)
         self.flags = np.zeros((0, width), np.uint8)
         self.delta = np.zeros((0, width), np.uint64)
@@ -167,6 +167,15 @@ class Stream:
         )
         self._value, self._delta = self.state.value.reshape(-1), self.state.delta.reshape(-1)
         self._less = table.scratch(self.count)
+
+    def expects(self, header: Header) -> bool:
+        """Whether a frame is of our schema, of the run of the last one, and has the size the schema says."""
+        return (
+            header.schema_id == self.schema_id
+            and header.boot == self.boot
+            and header.rows == self.count
+            and header.columns == self.table.width
+        )
 
     def release(self) -> None:
         self.table.release(self.start, self.count, self.number)

@@ -70,6 +70,7 @@ class Publisher:
         self._live: deque[tuple[int, bytes]] = deque()
         self._sent: dict[Key, float] = {}  # when, on time.monotonic's scale, in this connection
         self._backlog: deque[Key] = deque()
+        self._in_flight: dict[asyncio.Task[None], float] = {}  # publishes and when they began, oldest first
         self._client: aiomqtt.Client | None = None
         self._broken: aiomqtt.MqttError | None = None  # a publish failed: the connection is over
         self._stopping = False
@@ -92,9 +93,12 @@ class Publisher:
     def publish_frame(self, seq: int, payload: bytes) -> None:
         """Queue one encoded frame; never blocks and never raises for a full or broken disk (see ``stats``)."""
         kept = self._spool.append(self._boot, seq, payload)
-        if self._client is not None and (len(self._live) < LIVE_WAITING or not kept):
+        if self._client is None:
+            return
+        if not self._live and len(self._in_flight) < IN_FLIGHT:
+            self._start(self._client, (self._boot, seq), self._frames_topic, payload)
+        elif len(self._live) < LIVE_WAITING or not kept:
             self._live.append((seq, payload))
-            self._wake.set()
 
     def publish_status(self, document: dict[str, Any]) -> None:
         """The node's retained status; ``state``, ``node``, ``boot`` and ``publisher`` (our ``stats``) are added."""
@@ -221,73 +225,65 @@ class Publisher:
             self._send_soon(self._status_topic, self._status_bytes("alive"), retain=True)
 
     async def _send(self, client: aiomqtt.Client) -> None:
-        """Live frames first; the backlog in the time between, at its rate."""
-        places = asyncio.Semaphore(IN_FLIGHT)
+        """What :meth:`publish_frame` could not send at once: live frames first; the backlog in the time between, at its rate."""
         now = time.monotonic()
         backlog_at = now + GRACE_S  # the next backlog frame not before
         scan_at = backlog_at
-        tasks: dict[asyncio.Task[None], float] = {}  # publishes in flight and when they began, oldest first
         loop = asyncio.get_running_loop()
         try:
             while self._broken is None:
                 now = time.monotonic()
-                if self._live:
-                    seq, payload = self._live.popleft()
-                    key, topic = (self._boot, seq), self._frames_topic
-                else:
-                    if now >= scan_at and not self._backlog:
-                        self._backlog.extend(self._due(now))
-                        scan_at = now + self._broker.resend_after / 4
-                    found = self._next_backlog() if now >= backlog_at else None
-                    if found is None:
-                        self._wake.clear()
-                        pause = (backlog_at if self._backlog else max(scan_at, backlog_at)) - now
-                        # A timer that sets the event: wait_for would make a task each time, for each frame of each node.
-                        timer = loop.call_later(max(pause, 0.001), self._wake.set)
-                        await self._wake.wait()
-                        timer.cancel()
-                        self._check_acknowledged(tasks)
-                        continue
-                    key, payload = found
-                    topic = self._backlog_topic
-                    backlog_at = max(backlog_at, now - 0.1) + len(payload) / (self._broker.backlog_kb_per_s * 1024)
-                if places.locked():
-                    await self._wait_for_place(places)
-                await places.acquire()
-                self._sent[key] = now
-                task = asyncio.create_task(self._publish(client, topic, payload, places))
-                tasks[task] = now
-                task.add_done_callback(tasks.pop)
+                found, topic = None, self._frames_topic
+                if len(self._in_flight) < IN_FLIGHT:
+                    if self._live:
+                        seq, payload = self._live.popleft()
+                        found = (self._boot, seq), payload
+                    else:
+                        if now >= scan_at and not self._backlog:
+                            self._backlog.extend(self._due(now))
+                            scan_at = now + self._broker.resend_after / 4
+                        if now >= backlog_at and (found := self._next_backlog()) is not None:
+                            topic = self._backlog_topic
+                            size = len(found[1])
+                            backlog_at = max(backlog_at, now - 0.1) + size / (self._broker.backlog_kb_per_s * 1024)
+                if found is not None:
+                    self._start(client, found[0], topic, found[1])
+                    continue
+                self._check_acknowledged()
+                self._wake.clear()
+                pause = (backlog_at if self._backlog else max(scan_at, backlog_at)) - now
+                # A timer that sets the event: wait_for would make a task each time, on each node, for each frame.
+                timer = loop.call_later(min(max(pause, 0.001), self._broker.keepalive), self._wake.set)
+                await self._wake.wait()
+                timer.cancel()
             raise self._broken
         finally:
-            for task in tasks:
+            for task in self._in_flight:
                 task.cancel()
 
-    async def _wait_for_place(self, places: asyncio.Semaphore) -> None:
-        try:
-            async with asyncio.timeout(self._broker.keepalive), places:
-                pass
-        except TimeoutError:
-            raise self._not_acknowledged() from None
+    def _start(self, client: aiomqtt.Client, key: Key, topic: str, payload: bytes) -> None:
+        self._sent[key] = now = time.monotonic()
+        task = asyncio.create_task(self._publish(client, topic, payload))
+        self._in_flight[task] = now
+        task.add_done_callback(self._ended)
 
-    def _check_acknowledged(self, tasks: dict[asyncio.Task[None], float]) -> None:
-        """Raises MqttError when the oldest publish waits too long: the broker lives but does not take frames."""
-        oldest = next(iter(tasks.values()), None)
-        if oldest is not None and time.monotonic() - oldest > self._broker.keepalive:
-            raise self._not_acknowledged()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._in_flight.pop(task, None)
+        if self._live or self._backlog or self._broken is not None:
+            self._wake.set()
 
-    def _not_acknowledged(self) -> aiomqtt.MqttError:
-        return aiomqtt.MqttError(f"no acknowledgement of a frame within {self._broker.keepalive} s")
-
-    async def _publish(self, client: aiomqtt.Client, topic: str, payload: bytes, places: asyncio.Semaphore) -> None:
+    async def _publish(self, client: aiomqtt.Client, topic: str, payload: bytes) -> None:
         try:
             await client.publish(topic, payload, qos=1, timeout=math.inf)  # _check_acknowledged watches all of them
             self._counts["published" if topic == self._frames_topic else "backlog_published"] += 1
         except aiomqtt.MqttError as error:
             self._broken = error
-            self._wake.set()
-        finally:
-            places.release()
+
+    def _check_acknowledged(self) -> None:
+        """Raises MqttError when the oldest publish waits too long: the broker lives but does not take frames."""
+        oldest = next(iter(self._in_flight.values()), None)
+        if oldest is not None and time.monotonic() - oldest > self._broker.keepalive:
+            raise aiomqtt.MqttError(f"no acknowledgement of a frame within {self._broker.keepalive} s")
 
     def _due(self, now: float) -> list[Key]:
         """Frames of the spool not sent in this connection, or sent long ago although the aggregator has reported since."""

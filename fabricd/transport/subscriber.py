@@ -11,11 +11,10 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 CONNECT, CONNACK, PUBLISH, PUBACK, SUBSCRIBE, SUBACK = 0x10, 0x20, 0x30, 0x40, 0x82, 0x90
 PINGREQ, PINGRESP, DISCONNECT = b"\xc0\x00", 0xD0, b"\xe0\x00"
-_FIRST_BUFFER = 1 << 20
+_FIRST_BUFFER = 1 << 18
 CONNECT_TIMEOUT_S = 10.0
 # After a small read the socket is left alone so long, or until the next acknowledgement: many messages a wake-up instead of one, for
 # a delay that does not matter at one frame a second. A wake-up costs as much as a dozen messages.
@@ -26,13 +25,9 @@ _CONNACK_TEXT = {
 }  # fmt: skip
 
 
-class Message(NamedTuple):
-    """One PUBLISH. ``topic`` and ``payload`` point into the receive buffer: valid only while the batch handler runs."""
-
-    topic: bytes
-    payload: memoryview
-    retained: bool
-    mid: int  # packet id to acknowledge, 0 at QoS 0
+# One PUBLISH: topic, payload, retained, packet id to acknowledge (0 at QoS 0). A plain tuple, because one is made per message. The
+# payload points into the receive buffer: valid only while the batch handler runs.
+Message = tuple[bytes, memoryview, bool, int]
 
 
 class ConnectionLost(ConnectionError):
@@ -219,7 +214,7 @@ class Subscriber(asyncio.BufferedProtocol):
                     start += 2
                 if start > stop:
                     raise ConnectionLost("not MQTT: topic longer than its packet")
-                batch.append(Message(topic, view[start:stop], bool(first & 1), mid))
+                batch.append((topic, view[start:stop], first & 1 == 1, mid))
             else:
                 self._control(first, bytes(view[body:stop]))
             at = stop
