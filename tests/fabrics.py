@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from fabricd.model.topology import AGGREGATION, CA, SWITCH, Link, Node, Topology
+from fabricd.topology.names import apply_names
 
 LEAF_GUID, SPINE_GUID, CORE_GUID = 0xB8599F0300100000, 0xB8599F0300200000, 0xB8599F0300300000
 HCA_GUID, SHARP_GUID = 0xB8599F0300400000, 0xB8599F0300500000
@@ -19,11 +20,13 @@ class Builder:
     used: dict[int, set[int]] = field(default_factory=dict)
 
     def switch(self, guid: int, name: str, ports: int = 64) -> int:
-        self.topology.nodes[guid] = Node(guid, SWITCH, name, ports)
+        node = self.topology.nodes[guid] = Node(guid, SWITCH, name, ports)
+        apply_names(node)
         return guid
 
     def adapter(self, guid: int, name: str, host: str = "", kind: str = CA) -> int:
-        self.topology.nodes[guid] = Node(guid, kind, name, 1, port_guids={1: guid}, host=host)
+        node = self.topology.nodes[guid] = Node(guid, kind, name, 1, port_guids={1: guid}, host=host)
+        apply_names(node)
         return guid
 
     def free_port(self, guid: int) -> int:

@@ -173,7 +173,7 @@ def _fill_groups(
         if clusters.get(port.leaf, -1) == group_of_host.get(port.host, -2):
             by_group[clusters[port.leaf]].append(port)
     order = sorted(hosts, key=lambda c: natural_key(min(short_name(topology.nodes[leaf]) for leaf in leaves[c])))
-    for cluster in order:
+    for unit, cluster in enumerate(order, 1):
         ordered, expected = _rail_order(topology, leaves[cluster], by_group[cluster])
         compute, management = _split_management(hosts[cluster], len(ordered), leaves_of, set(leaves[cluster]))
         number = len(result.groups)
@@ -181,13 +181,11 @@ def _fill_groups(
             result.rail_of_leaf.update(dict.fromkeys(rail_leaves, (number, rail)))
             if rail in expected:
                 result.hca_of_rail[number, rail] = expected[rail]
-        result.groups.append(RailGroup(f"su{number + 1}", compute, ordered))
+        result.groups.append(RailGroup(f"su{unit}", compute, ordered))
         result.group_of_host.update(dict.fromkeys(compute, number))
         if management:
             used = sorted({leaf for host in management for leaf in leaves_of[host]})
-            result.groups.append(
-                RailGroup(f"su{number + 1}-management", management, [[leaf] for leaf in used], "management")
-            )
+            result.groups.append(RailGroup(f"su{unit}-management", management, [[leaf] for leaf in used], "management"))
             result.group_of_host.update(dict.fromkeys(management, number + 1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -31,10 +32,11 @@ UNITS, HOSTS, RAILS = 4, 12, 8
 TRIALS = 100
 
 
+CLEAN = pickle.dumps(rail_fabric(UNITS, HOSTS, RAILS, spines=4, uplinks=1))
+
+
 def fabric() -> Topology:
-    topology = rail_fabric(UNITS, HOSTS, RAILS, spines=4, uplinks=1)
-    label_everything(topology)
-    topology.faults.clear()
+    topology: Topology = pickle.loads(CLEAN)
     return topology
 
 
@@ -73,7 +75,6 @@ def test_groups_are_exact_in_99_of_100_trials(kind: str) -> None:
     for seed in range(TRIALS):
         topology = fabric()
         KINDS[kind](topology, Random(seed))
-        label_everything(topology)
         recover_rails(topology)
         exact += partition(topology) == TRUTH
     assert exact >= 99
@@ -227,6 +228,34 @@ def test_two_planes_make_one_rail_of_two_leaves() -> None:
     recover_rails(build.topology)
     (group,) = build.topology.rails
     assert group.leaves == [[LEAF_GUID, LEAF_GUID + 1], [LEAF_GUID + 2, LEAF_GUID + 3]]
+
+
+def test_hosts_with_all_adapters_on_one_leaf_have_no_rails_to_cross() -> None:
+    build = Builder()
+    for leaf in range(4):
+        build.switch(LEAF_GUID + leaf, f"leaf{leaf}")
+        for host in range(2):
+            for hca in range(4):
+                name = f"n{leaf * 2 + host}"
+                build.cable(
+                    LEAF_GUID + leaf, build.adapter(0x1000 + leaf * 64 + host * 16 + hca, f"{name} mlx5_{hca}", name)
+                )
+    label_everything(build.topology)
+    check_rails(build.topology)
+    assert build.topology.faults == []
+    assert [len(group.hosts) for group in build.topology.rails] == [2] * 4
+
+
+def test_small_units_survive_a_miscable_and_a_port_that_is_down() -> None:
+    """Two hosts a unit and four rails: the least there can be to vote with."""
+    for seed in range(TRIALS):
+        topology = rail_fabric(4, 2, 4, spines=2, uplinks=1)
+        label_everything(topology)
+        units = {f"gpu{number + 1:03d}": number // 2 for number in range(8)}
+        random = Random(seed)
+        miscable(topology, random, 1, units)
+        recover_rails(topology)
+        assert partition(topology) == {frozenset({f"gpu{n:03d}", f"gpu{n + 1:03d}"}) for n in (1, 3, 5, 7)}
 
 
 def test_a_plain_fat_tree_has_one_group_a_leaf() -> None:
