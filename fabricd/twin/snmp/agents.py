@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -15,6 +16,8 @@ from fabricd.twin.face import Fabric, PlanNode
 from fabricd.twin.snmp.agentx import Oid
 from fabricd.twin.snmp.objects import SwitchObjects
 from fabricd.twin.snmp.subagent import SubAgent
+
+log = logging.getLogger(__name__)
 
 READ_COMMUNITY, WRITE_COMMUNITY = "public", "private"
 READ_USER, WRITE_USER = "fabmon", "fabctl"
@@ -79,7 +82,9 @@ class SnmpAgents:
         except TimeoutError:
             process.kill()
             raise FabricdError(f"snmpd of {switch.name} did not come up within {START_WITHIN_S:g} s") from None
-        self._running.append(_Running(process, asyncio.create_task(agent.serve(*streams))))
+        serving = asyncio.create_task(agent.serve(*streams))
+        serving.add_done_callback(lambda task: _tell(switch.name, task))
+        self._running.append(_Running(process, serving))
         self.addresses[switch.name] = f"127.0.0.1:{port}"
 
     async def _connect(
@@ -105,6 +110,12 @@ class SnmpAgents:
             except TimeoutError:
                 running.process.kill()
         self._running.clear()
+
+
+def _tell(name: str, task: asyncio.Task[None]) -> None:
+    """A sub-agent that ended with an error is said, not only seen in its switch's silence."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("SNMP sub-agent of %s ended: %r", name, task.exception())
 
 
 def _configuration(switch: PlanNode, port: int, master: Path, subtrees: tuple[Oid, ...]) -> str:
