@@ -57,7 +57,7 @@ def _print(job: dict[str, Any]) -> None:
     from fabricd.jobs.hostlist import compress
 
     gpus = f", {job['gpus_per_node']} GPUs each" if job["gpus_per_node"] else ""
-    print(f"{job['id']} {job['name']}: {len(job['nodes'])} nodes {compress(job['nodes'])}{gpus}")
+    print(f"{' '.join(filter(None, (job['id'], job['name'])))}: {len(job['nodes'])} nodes {compress(job['nodes'])}{gpus}")
     step = job.get("step")
     if step:
         seconds = step["seconds"]

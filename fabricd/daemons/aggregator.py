@@ -10,9 +10,14 @@ from typing import Any
 
 from fabricd import logs
 from fabricd.config.root import Config
+from fabricd.daemons.doctor_feed import follow_doctors
 from fabricd.daemons.http_server import bind_unix, serve
+from fabricd.daemons.job_feed import follow_jobs
 from fabricd.errors import UsageError
+from fabricd.jobs.watch import JobWatch
+from fabricd.outputs.doctor_view import DoctorReports
 from fabricd.outputs.http_api import View, make_app
+from fabricd.outputs.jobs_view import JobsView
 from fabricd.store.ingest import Ingest
 from fabricd.store.receiver import Receiver, client_id, rebuild
 from fabricd.store.recording import Recording
@@ -35,7 +40,10 @@ class Aggregator:
             config.broker, config.aggregator, self.ingest, self.recording, client_id(config.fabric.name)
         )
         self.view = View(self.store, self.ingest, self.problems, lambda: self.config.aggregator.stale_after)
-        self.app: Any = make_app(self.view)
+        self.doctors = DoctorReports()
+        self.jobs = JobsView(JobWatch())
+        self.view.families.append(self.doctors.metric_families)
+        self.app: Any = make_app(self.view, [*self.doctors.routes(), *self.jobs.routes()])
 
     def problems(self) -> list[str]:
         """What keeps it from doing its work, in words; empty when ready."""
@@ -58,6 +66,8 @@ class Aggregator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.receiver.run())
             group.create_task(self._forget())
+            group.create_task(follow_doctors(self.config, self.doctors))
+            group.create_task(follow_jobs(self.config, self.store, self.jobs))
 
     async def _forget(self) -> None:
         while True:

@@ -51,13 +51,21 @@ def label_text(labels: Iterable[tuple[str, object]]) -> str:
     return f"{{{inside}}}" if inside else ""
 
 
-def render(store: Store, ingest: Ingest, stale_ns: int) -> bytes:
+# What other rooms add to the page: (name, HELP, TYPE, [(labels, value)]) of each family.
+MoreFamily = tuple[str, str, str, list[tuple[dict[str, str], float]]]
+
+
+def render(store: Store, ingest: Ingest, stale_ns: int, more: Iterable[MoreFamily] = ()) -> bytes:
     """The whole page."""
     lines: list[str] = []
     now = time.monotonic_ns()
     _ports(store, now, stale_ns, lines)
     _nodes(store, now, stale_ns, lines)
     _own(ingest, lines)
+    for name, words, kind, samples in more:
+        if samples:
+            lines += _head(name, words, kind)
+            lines += [f"{name}{label_text(labels.items())} {value:g}" for labels, value in samples]
     return ("\n".join(lines) + "\n").encode()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from starlette.applications import Starlette
@@ -29,6 +29,11 @@ class View:
     def __init__(self, store: Store, ingest: Ingest, problems: Problems, stale_after: Callable[[], float]) -> None:
         self.store, self.ingest, self.problems = store, ingest, problems
         self._stale_after = stale_after
+        self.families: list[Callable[[], Iterable[exposition.MoreFamily]]] = []  # metrics of other rooms
+
+    def more_families(self) -> Iterator[exposition.MoreFamily]:
+        for families in self.families:
+            yield from families()
 
     @property
     def stale_ns(self) -> int:
@@ -46,7 +51,7 @@ def make_app(view: View, more: list[BaseRoute] | None = None) -> Starlette:
         return JSONResponse({"ready": not problems, "problems": problems}, 503 if problems else 200)
 
     async def metrics(request: Request) -> Response:
-        page = exposition.render(view.store, view.ingest, view.stale_ns)
+        page = exposition.render(view.store, view.ingest, view.stale_ns, view.more_families())
         return Response(page, media_type=None, headers={"content-type": exposition.CONTENT_TYPE})
 
     async def nodes(request: Request) -> Response:
