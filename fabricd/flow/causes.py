@@ -38,7 +38,7 @@ def classify(model: FlowModel, episode: Episode, windows: list[Window], wrong: l
     port = row // lanes
     if model.graph.endpoint_of[port] >= 0:
         up = int(model.graph.peer[port]) * lanes + row % lanes
-        held = sum(float(w.paused_ns[up]) for w in span) / sum(w.length_s * 1e9 for w in span)
+        held = float(np.median([w.paused_ns[up] / (w.length_s * 1e9) for w in span]))
         episode.cause = "pfc_storm" if held >= STORM_SHARE else "slow_receiver"
         return
     base, also = _by_traffic(model, episode, span, port)

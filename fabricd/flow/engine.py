@@ -426,7 +426,8 @@ class Engine:
         if self._limited:
             src, sl = flows.src[flow], flows.sl[flow]
             limit = self.controls.rate_limit[src, sl]
-            self.limit_at[src, sl] = np.maximum(self.limit_at[src, sl], now - self.dt) + size / limit
+            hold = size / limit  # a bucket one quantum deep
+            self.limit_at[src, sl] = np.maximum(self.limit_at[src, sl], now - hold) + hold
 
     def _mark(self, port: IntArray, lane: IntArray, row: IntArray, size: IntArray) -> IntArray:
         """Congestion marks on departing quanta, by the queue left behind."""

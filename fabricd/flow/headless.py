@@ -18,6 +18,7 @@ from fabricd.flow.labels import build_label
 from fabricd.flow.paths import base_times, ideal_seconds, path_of
 from fabricd.flow.recorder import Recorder
 from fabricd.flow.scenarios import build
+from fabricd.flow.settings import DROP_LANE
 from fabricd.flow.staging import Draw, Scene
 
 COLUMNS = (
@@ -87,8 +88,11 @@ def run_scene(scene: Scene) -> Trace:
 
 
 def used_lanes(scene: Scene) -> list[int]:
-    """Lanes that carry traffic."""
-    return sorted({scene.lanes.compute, scene.lanes.storage})
+    """Lanes traffic can ride, by the maps in force."""
+    flows = scene.model.engine.flows
+    levels = {scene.lanes.compute, scene.lanes.storage} | set(np.unique(flows.sl).tolist())
+    lanes = np.unique(scene.model.controls.lane_of[:, :, sorted(levels)])
+    return [lane for lane in lanes.tolist() if lane != DROP_LANE]
 
 
 class CounterRows:

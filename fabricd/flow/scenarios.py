@@ -203,7 +203,7 @@ def ecmp_collision(scene: Scene) -> None:
     for flow in load.flows.tolist():
         scene.steer(flow, int(scene.model.graph.node_of[port]), port)
     sources = [s for s, _ in pairs]
-    _keep_off(scene, _off_link(scene, sources, port, 2 * len(sources)), port, float(scene.rng.uniform(0.15, 0.3)))
+    _keep_off(scene, _off_link(scene, sources, port, 2 * len(sources)), port, float(scene.rng.uniform(0.06, 0.12)))
     scene.intent.update(link=list(scene.ref(port)))
 
 
@@ -216,7 +216,7 @@ def degraded_link(scene: Scene) -> None:
     share = min(0.75, 0.7 * ratio / max(1, len(pairs)))
     _cross(scene, pairs, port, share, 0.0, np.inf, "cross")
     sources = [s for s, _ in pairs]
-    _keep_off(scene, _off_link(scene, sources, port, 2 * len(sources)), port, float(scene.rng.uniform(0.1, 0.2)))
+    _keep_off(scene, _off_link(scene, sources, port, 2 * len(sources)), port, float(scene.rng.uniform(0.06, 0.12)))
     model, ref = scene.model, scene.ref(port)
     to, hidden = float(scene.rng.choice([0.25, 0.25, 0.5])), bool(scene.rng.random() < 0.4)
     nominal = float(model.graph.rate[port]) / 1.25e8

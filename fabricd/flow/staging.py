@@ -11,7 +11,7 @@ import numpy as np
 from fabricd.flow.causes import Misconfiguration
 from fabricd.flow.fabric import FlowModel, Workload
 from fabricd.flow.routing import spread
-from fabricd.flow.settings import BufferSettings, CcSettings, EcnSettings, FabricSettings, Kind
+from fabricd.flow.settings import SL_COUNT, BufferSettings, CcSettings, EcnSettings, FabricSettings, Kind
 from fabricd.flow.topologies import dragonfly, fat_tree, leaf_spine, rail_pods
 from fabricd.flow.workloads import PacedPairs, Pair, PoissonPairs
 from fabricd.model.topology import PortRef, Topology
@@ -30,6 +30,7 @@ class Lanes:
 
 ETHERNET_LANES = Lanes(compute=3, storage=4, count=5)
 INFINIBAND_LANES = Lanes(compute=0, storage=1, count=2)
+DRAGONFLY_LANES = Lanes(compute=0, storage=1, count=4)  # two more VLs for what has crossed a global link
 
 
 @dataclass(slots=True)
@@ -210,11 +211,14 @@ def set_stage(name: str, draw: Draw, rng: np.random.Generator, topology: Topolog
     """A model on a drawn fabric and a drawn begin and end of the trouble; no load yet."""
     kind: Kind = draw.kind or ("infiniband" if rng.random() < 0.5 else "ethernet")
     topology = draw.topology or topology or drawn_topology(rng, draw.hosts, draw.host_gbps)
+    groups = {node.labels.get("group") for node in topology.nodes.values()} - {None}
+    if groups:
+        kind = "infiniband"  # minimal routes on a dragonfly lock up unless the lane changes after the global link
     fastest = max(link.rate_gbps for link in topology.links) * 1.25e8
     quantum = draw.window_s / draw.slots * fastest / 0.75  # bytes that make a window ``slots`` slots long
     slowdown = max(1.0, quantum / QUANTUM)
     size = max(4096, int(quantum / slowdown))
-    lanes = ETHERNET_LANES if kind == "ethernet" else INFINIBAND_LANES
+    lanes = ETHERNET_LANES if kind == "ethernet" else DRAGONFLY_LANES if groups else INFINIBAND_LANES
     dcqcn = kind == "ethernet" and bool(rng.random() < 0.3)
     degree = max(sum(1 for link in topology.links if guid in (link.a[0], link.b[0])) for guid in topology.nodes)
     room = float(rng.uniform(5, 10))  # quanta in an ingress before it asks for pause, on an empty switch
@@ -241,12 +245,31 @@ def set_stage(name: str, draw: Draw, rng: np.random.Generator, topology: Topolog
         reroute_delay_s=0.1 * draw.window_s,
     )
     model = FlowModel(topology, settings, seed=draw.seed)
+    if groups:
+        change_lane_after_global_link(model)
     total = draw.windows * draw.window_s
     begin = float(rng.uniform(0.2, 0.35)) * total if draw.begin_s is None else draw.begin_s
     length = float(rng.uniform(0.25, 0.45)) * total if draw.length_s is None else draw.length_s
     scene = Scene(name, draw.seed, model, draw.window_s, draw.windows, lanes, begin, begin + length, rng)
     scene.intent.update(kind=kind, cc=settings.cc.kind, begin_s=begin, end_s=begin + length, topology=topology.fabric)
     return scene
+
+
+def change_lane_after_global_link(model: FlowModel) -> None:
+    """SL n rides VL n up to the global link of a dragonfly and VL n + 2 behind it, which breaks every cycle of buffers."""
+    graph, nodes = model.graph, model.graph.topology.nodes
+    group = [nodes[guid].labels.get("group") for guid in graph.guids]
+    before = [sl % 2 for sl in range(SL_COUNT)]
+    behind = [sl % 2 + 2 for sl in range(SL_COUNT)]
+    for port, (guid, _) in enumerate(graph.ports):
+        model.controls.set_sl2vl(port, before)
+        node = graph.node_index[guid]
+        for local, ingress in enumerate(graph.node_ports[node].tolist()):
+            if ingress >= 0 and graph.is_switch[node]:
+                far = group[int(graph.node_of[graph.peer[ingress]])]
+                if far is not None and far != group[node]:
+                    model.controls.set_sl2vl(port, behind, local)
+    model.engine.refresh_controls()
 
 
 def dragonfly_stage(draw: Draw) -> Topology:
