@@ -94,7 +94,10 @@ class _Wiring:
     def device(self, name: str, kind: str, guid: int = 0) -> int:
         found = self.guids.get(name)
         if found is None:
-            found = self.guids[name] = guid or guid_of_name(name)
+            found = guid or guid_of_name(name)
+            if found in self.topology.nodes:
+                raise ValueError(f"{name} has the address of {self.topology.nodes[found].name}")
+            self.guids[name] = found
             self.topology.nodes[found] = Node(found, kind, name)
         return found
 

@@ -87,6 +87,14 @@ def test_bad_entries_cost_only_themselves() -> None:
     assert routes.source == "assumed"
 
 
+def test_two_devices_with_one_address_are_refused() -> None:
+    text = '[[switch]]\nname="a"\nmac="e8:eb:d3:00:00:01"\n[[switch]]\nname="b"\nmac="e8:eb:d3:00:00:01"\n'
+    topology, _ = parse_links_file(text)
+    assert [node.name for node in topology.nodes.values()] == ["a"]
+    assert topology.rejects.counts == {"bad_switch": 1}
+    assert "b has the address of a" in topology.rejects.recent[0].what
+
+
 def test_port_numbers_by_name_or_by_order() -> None:
     text = '[[switch]]\nname="s"\n' + "".join(
         f'[[link]]\na="s:{name}"\nb="h{i}:eth0"\n' for i, name in enumerate(["et-0/0/1", "et-1/0/1", "mgmt"])
