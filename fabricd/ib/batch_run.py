@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _POLL_MS = 10
 _GRACE_S = 0.1
+_PATIENCE_WHILE_BUSY = 10
 _MAX_STRIKES = 32  # time-outs of one destination in one pass, whatever was answered between them: bounds the pass
 _REPORT_S = 0.1
 
@@ -99,7 +100,7 @@ class BatchRun:
         report_at = self._now + _REPORT_S
         self._refill()
         while flight or self._stalled or self._opened < len(self._order):
-            ready = poll(_POLL_MS if flight else 1)
+            ready = bool(poll(_POLL_MS if flight else 1))
             now = self._now = clock()
             while ready:
                 try:
@@ -134,7 +135,10 @@ class BatchRun:
                             self._answered(c)
                 if not drains:
                     break
-            if flight and now - next(iter(flight.values())) > patience:
+            # While answers wait to be read, the oldest request may well be among them: we were kept from running, not it.
+            if flight and now - next(iter(flight.values())) > (
+                patience if not ready else _PATIENCE_WHILE_BUSY * patience
+            ):
                 self._expire(now - patience)
             if now > stop_at:
                 self._abandon()

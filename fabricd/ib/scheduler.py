@@ -134,12 +134,13 @@ class Scheduler:
                     self._abandon()
                 self._fill()
                 if self._flights:
-                    self._receive()
+                    # While answers wait to be read, the oldest request may well be among them: only then is it overdue.
+                    if not self._receive():
+                        self._watch()
                 elif not self._ready:
                     return
                 else:
                     self.transport.poll(1)  # the transport would not take anything: let it breathe
-                self._watch()
         except OSError as error:
             raise device_error(error) from None
 
@@ -190,18 +191,19 @@ class Scheduler:
         self._index += 1
         return self._base | (self._index - 1)
 
-    def _receive(self) -> None:
+    def _receive(self) -> bool:
+        """Take what is there; False when nothing was."""
         transport = self.transport
         if not transport.poll(_POLL_MS):
-            return
+            return False
         while True:
             try:
                 frame = transport.recv()
             except BlockingIOError:
-                return
+                return True
             self._take(frame)
             if not transport.drains:
-                return
+                return True
 
     def _take(self, frame: bytes) -> None:
         at = self.transport.mad_at

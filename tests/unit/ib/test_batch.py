@@ -243,3 +243,36 @@ def test_under_random_faults(data: st.DataObject, reports: bool, depth: int, tot
     # One time-out (with grace) for each lost first try and two for each dead switch, were nothing to overlap.
     faults = sum(kind in ("lost", "late", "slow") for kind in first.values()) + 2 * switches
     assert fabric.clock.now - began <= 0.35 * (faults + 2)
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_a_process_that_was_kept_from_running_takes_nobody_for_dead(reports: bool) -> None:
+    """We did not run for a second; the answers came in time and wait to be read."""
+    fabric = FakeFabric(marked, reports=reports)
+    asked = 0
+
+    def sleepy(lid: int, mad: bytes) -> bytes:
+        nonlocal asked
+        asked += 1
+        return marked(lid, mad)
+
+    fabric.agent = sleepy
+    original = fabric._poll
+    slept = False
+
+    def poll(timeout_ms: float) -> bool:
+        nonlocal slept
+        ready = original(timeout_ms)
+        if ready and asked > 20 and not slept:
+            slept = True
+            # What was answered before stays answered: the kernel ends a transaction when its answer comes, not when it is read.
+            fabric.events = [e for e in fabric.events if len(e[3]) == fabric.size]
+            fabric.outstanding = {tid: (lid, until + 9) for tid, (lid, until) in fabric.outstanding.items()}
+            fabric.clock.now += 1.0
+        return ready
+
+    fabric._poll = poll  # type: ignore[method-assign]
+    result = run(batch_of(fabric, 20, 8), fabric)
+    assert (result.reply == Reply.OK).all()
+    assert result.counts["expired"] == 0 and result.counts["retried"] == 0 and asked == 160
+    check_marks(result, 20, 8)
