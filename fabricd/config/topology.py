@@ -41,6 +41,14 @@ class TopologyConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     refresh_interval: Annotated[
         float, Meta(ge=10, le=86400, description="seconds between two looks at the whole fabric when nothing happens")
     ] = 300.0
+    probe_interval: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            description="seconds between two looks at port states alone, which notice what came up (0: none)",
+        ),
+    ] = 30.0
     settle: Annotated[
         float, Meta(ge=0, le=600, description="seconds without further change before a change is looked at")
     ] = 5.0

@@ -11,6 +11,7 @@ import numpy as np
 
 from fabricd.config.root import Config
 from fabricd.daemons.sweeping import find_topology, limits_of
+from fabricd.ib.keys import read_keys
 from fabricd.ib.limits import TidSpace
 from fabricd.ib.mad import Reply
 from fabricd.ib.transport import Transport
@@ -18,6 +19,7 @@ from fabricd.model.sample import Flag
 from fabricd.model.topology import PortRef, Topology
 from fabricd.sources.pma_layout import U64
 from fabricd.sources.pma_reading import COLUMNS, PortTable, Sweep
+from fabricd.topology.discovery import Discoverer, Snapshot
 from fabricd.topology.live import Picture, take_picture
 from fabricd.topology.load import complete
 from fabricd.topology.minhop import assumed_routes
@@ -43,6 +45,13 @@ class TopologyKeeper:
         self._watch.restore()
         self._table: PortTable | None = None
         self._last: U64 | None = None
+        self._snapshot: Snapshot | None = None
+        self._probed_at = time.time()
+        self._discoverer: Discoverer | None = None
+        if transport is not None:
+            keys = read_keys(self._settings.m_key_file or None)
+            limits = limits_of(config.collector)
+            self._discoverer = Discoverer(transport, limits, m_key=keys.default, m_keys=keys.by_guid, tids=tids)
 
     def look(self) -> Topology:
         """Look now. Raises FabricdError; the last picture then stands."""
@@ -52,7 +61,19 @@ class TopologyKeeper:
         return refreshed.picture.topology
 
     def due(self) -> bool:
-        return self._watch.due(time.time())
+        """Is it time to look? From time to time this asks for the port states. Raises DeviceGone, TransportError."""
+        now = time.time()
+        interval = self._settings.probe_interval
+        if (
+            interval
+            and self._discoverer is not None
+            and self._snapshot is not None
+            and now - self._probed_at >= interval
+        ):
+            self._probed_at = now
+            if self._discoverer.changed_ports(self._snapshot):
+                self._watch.note_change(now)
+        return self._watch.due(now)
 
     def after_sweep(self, sweep: Sweep) -> None:
         """Ports whose links went down since the last sweep ask for a look."""
@@ -78,6 +99,7 @@ class TopologyKeeper:
         picture = take_picture(
             self._settings, fabric, transport=self._transport, limits=limits_of(collector), tids=self._tids, known=known
         )
+        self._snapshot, self._probed_at = picture.snapshot, time.time()
         if picture.snapshot is not None:
             local = next(iter(picture.snapshot.nodes.values()))
             self.here = next(((local.info.node_guid, port) for port in local.port_guids), None)

@@ -126,9 +126,11 @@ class Discoverer:
         """Switch ports that came up or went down since the snapshot, by their states alone: half of a discovery's requests.
 
         Port 0 stands for the switch: its LID changed, or it does not answer. Paths of the snapshot are used, so what lies behind
-        a broken link does not answer either.
+        a broken link does not answer either. Switches that did not tell their states in the snapshot are not asked.
         """
-        switches = [(g, f) for g, f in snapshot.nodes.items() if f.info.kind == NODE_SWITCH and f.ports is not None]
+        switches = [
+            (g, f) for g, f in snapshot.nodes.items() if f.info.kind == NODE_SWITCH and f.answered[:1] == [True]
+        ]
         groups: list[tuple[Hashable, Address, list[bytes | bytearray]]] = [
             (
                 guid,

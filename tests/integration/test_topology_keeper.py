@@ -69,3 +69,22 @@ def test_a_link_that_went_down_asks_for_a_look(fabric: Fabric, tmp_path: Path) -
         assert not keeper.due()
     finally:
         transport.close()
+
+
+def test_a_cable_that_is_plugged_in_is_noticed_by_the_port_states(fabric: Fabric, tmp_path: Path) -> None:
+    config = settings(fabric, tmp_path)
+    config.topology.probe_interval = 0.001
+    fabric.console('Unlink "leaf01"[1]')
+    transport = open_transport(config.collector)
+    assert transport is not None
+    try:
+        keeper = TopologyKeeper(config, transport, TidSpace())
+        before = keeper.look()
+        assert not keeper.due()
+        fabric.console('ReLink "leaf01"[1]')
+        assert keeper.due()
+        assert len(keeper.look().links) == len(before.links) + 1
+        assert not keeper.due()
+    finally:
+        fabric.console('ReLink "leaf01"[1]')
+        transport.close()
