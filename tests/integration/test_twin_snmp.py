@@ -182,7 +182,7 @@ def test_only_the_writing_user_may_write(twin: dict[str, Any]) -> None:
 
 
 def test_marking_thresholds_are_percent_of_the_buffer_and_marks_follow(tmp_path: Path) -> None:
-    with running_twin("incast", "--kind", "ethernet", "--begin", "0.5", "--seed", "2") as addresses:
+    with running_twin("incast", "--kind", "ethernet", "--hosts", "16", "--begin", "0.5", "--seed", "2") as addresses:
         marks = f"{FASTPATH}.3.3.2.5.1"
 
         def total() -> int:
