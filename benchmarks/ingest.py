@@ -1,9 +1,10 @@
 """Ingest against mosquitto_sub: CPU per 8 kB frame, both on one mosquitto, in one run.
 
-``mosquitto_sub`` only receives and prints. Ours receives, checks every frame's crc, writes it to the recording (at QoS 1 forced to
-disk before the acknowledgement), keeps the ledger, and takes it into the columns with movements and flags. One publisher process
-sends the same frames at the same pace to each subscriber in turn. CPU is user + system of the whole subscriber process from the end
-of a warm-up (two frames a node, which open the streams) to the end of the run.
+``mosquitto_sub`` only receives and prints. Ours receives, checks every frame's crc, keeps the ledger, and takes it into the columns
+with movements and flags. Three cases: QoS 0 without the recording (``aggregator.qos = 0, record = false``), QoS 0 with it, and QoS 1
+with every frame on disk before it is acknowledged (the default). One publisher process sends the same frames at the same pace to
+each subscriber in turn. CPU is user + system of the whole subscriber process from the end of a warm-up (two frames a node, which
+open the streams) to the end of the run.
 
     python -m benchmarks.ingest [--frames N] [--rate N] [--rounds N] [--json]
 """
@@ -15,6 +16,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import statistics
 import struct
 import subprocess
@@ -31,7 +33,12 @@ from fabricd.transport.embedded import free_port
 
 FABRIC = "bench"
 ROWS, COLUMNS = 8, 112  # 896 cells of 9 bytes: 8136 bytes a frame
-BUDGET = {0: 2.0, 1: 3.0}
+# name: (QoS, with recording, budget as a multiple of mosquitto_sub or None)
+CASES: dict[str, tuple[int, bool, float | None]] = {
+    "qos0_live": (0, False, 2.0),
+    "qos0_recorded": (0, True, None),
+    "qos1_stored": (1, True, 3.0),
+}
 
 
 def schema_of(node: int, boot: int) -> Schema:
@@ -95,7 +102,7 @@ def _packet(topic: bytes, payload: bytes, qos: int, mid: int) -> bytes:
     return bytes([0x30 | qos << 1]) + bytes(out) + body
 
 
-async def _ingest(port: int, qos: int, frames: int, directory: str) -> None:
+async def _ingest(port: int, qos: int, frames: int, directory: str, record: bool) -> None:
     """Child: the aggregator's own receiver, until ``frames`` are stored."""
     from fabricd.config.aggregator import AggregatorConfig
     from fabricd.config.broker import BrokerConfig
@@ -106,8 +113,9 @@ async def _ingest(port: int, qos: int, frames: int, directory: str) -> None:
 
     store = Store(FABRIC)
     ingest = Ingest(store, FABRIC)
-    recording = Recording(Path(directory), 8 << 30, ingest.preamble, 256 << 20)
+    recording = Recording(Path(directory), 8 << 30, ingest.preamble, 256 << 20) if record else None
     ingest.recording = recording
+    done = "stored" if record else "frames"
     receiver = Receiver(BrokerConfig(port=port), AggregatorConfig(qos=qos), ingest, recording, f"bench-{qos}")
     task = asyncio.create_task(receiver.run())
     while True:
@@ -116,8 +124,8 @@ async def _ingest(port: int, qos: int, frames: int, directory: str) -> None:
         await asyncio.sleep(0.02)
     print("ready", flush=True)
     began = None
-    while ingest.counts["stored"] < frames:
-        if began is None and ingest.counts["stored"]:
+    while ingest.counts[done] < frames:
+        if began is None and ingest.counts[done]:
             began = time.monotonic()
         if began is not None and time.monotonic() - began > 120:
             break
@@ -130,7 +138,7 @@ async def _ingest(port: int, qos: int, frames: int, directory: str) -> None:
     print(
         json.dumps(
             {
-                "cpu": used.ru_utime + used.ru_stime, "stored": ingest.counts["stored"], "streams": taken,
+                "cpu": used.ru_utime + used.ru_stime, "stored": ingest.counts[done], "streams": taken,
                 "rejects": ingest.rejects.total, "rss_mb": used.ru_maxrss / 1024,
             }
         ),
@@ -144,8 +152,9 @@ def _cpu(pid: int) -> float:
 
 
 def _run_one(
-    subscriber: str, port: int, qos: int, frames: int, nodes: int, rate: float, scratch: str, turn: int
+    subscriber: str, port: int, case: str, frames: int, nodes: int, rate: float, scratch: str, turn: int
 ) -> dict[str, float]:
+    qos, record, _ = CASES[case]
     me = [sys.executable, "-m", "benchmarks.ingest"]
     shape = [str(port), str(qos), str(frames)]
     publisher = subprocess.Popen(
@@ -164,7 +173,9 @@ def _run_one(
         )
         time.sleep(1)
     else:
-        child = subprocess.Popen([*me, "--ingest", *shape, f"{scratch}/{turn}"], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [*me, "--ingest", *shape, f"{scratch}/{turn}", str(int(record))], stdout=subprocess.PIPE, text=True
+        )
         assert child.stdout
         child.stdout.readline()
         time.sleep(0.5)
@@ -184,6 +195,7 @@ def _run_one(
         if result["stored"] != frames or result["rejects"]:
             raise SystemExit(f"only {result['stored']} of {frames} frames stored, {result['rejects']} rejects")
     publisher.communicate("end\n")
+    shutil.rmtree(f"{scratch}/{turn}", ignore_errors=True)
     result["us_per_frame"] = (result["cpu"] - before) / (frames - 2 * nodes) * 1e6
     return result
 
@@ -206,19 +218,19 @@ def measure(frames: int, nodes: int, rate: float, rounds: int) -> dict[str, obje
                 "rounds": rounds,
             }
             turn = 0
-            for qos in (0, 1):
+            for case, (_, _, budget) in CASES.items():
                 cpu: dict[str, list[float]] = {"mosquitto_sub": [], "fabricd": []}
+                memory = 0.0
                 for _ in range(rounds):
-                    for subscriber in cpu:
+                    for subscriber, found in cpu.items():
                         turn += 1
-                        one = _run_one(subscriber, port, qos, frames, nodes, rate, scratch, turn)
-                        cpu[subscriber].append(one["us_per_frame"])
-                        if subscriber == "fabricd":
-                            out[f"qos{qos}_rss_mb"] = round(one["rss_mb"])
+                        one = _run_one(subscriber, port, case, frames, nodes, rate, scratch, turn)
+                        found.append(one["us_per_frame"])
+                        memory = max(memory, one.get("rss_mb", 0.0))
                 theirs, ours = statistics.median(cpu["mosquitto_sub"]), statistics.median(cpu["fabricd"])
-                out[f"qos{qos}"] = {
+                out[case] = {
                     "mosquitto_sub_us": round(theirs, 2), "fabricd_us": round(ours, 2), "ratio": round(ours / theirs, 2),
-                    "budget": BUDGET[qos], "ok": ours / theirs <= BUDGET[qos],
+                    "budget": budget, "ok": budget is None or ours / theirs <= budget, "rss_mb": round(memory),
                     "all_us": {name: [round(v, 2) for v in values] for name, values in cpu.items()},
                 }  # fmt: skip
             return out
@@ -235,25 +247,27 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--publish", nargs=6, help=argparse.SUPPRESS)
-    parser.add_argument("--ingest", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--ingest", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.publish:
         port, qos, frames, nodes, rate, boot = args.publish
         _publish(int(port), int(qos), int(frames), int(nodes), float(rate), int(boot))
         return
     if args.ingest:
-        port, qos, frames, directory = args.ingest
-        asyncio.run(_ingest(int(port), int(qos), int(frames), directory))
+        port, qos, frames, directory, record = args.ingest
+        asyncio.run(_ingest(int(port), int(qos), int(frames), directory, record == "1"))
         return
     result = measure(args.frames, args.nodes, args.rate, args.rounds)
     if args.json:
         print(json.dumps(result))
         return
-    for qos in (0, 1):
-        one = result[f"qos{qos}"]
+    for case, (_, _, budget) in CASES.items():
+        one = result[case]
         assert isinstance(one, dict)
-        print(f"QoS {qos}: {one['fabricd_us']} us a frame, mosquitto_sub {one['mosquitto_sub_us']}:", end=" ")
-        print(f"{one['ratio']}x (budget {one['budget']}x)")
+        allowed = f"budget {budget}x" if budget is not None else "no budget"
+        print(
+            f"{case}: {one['fabricd_us']} us a frame, mosquitto_sub {one['mosquitto_sub_us']}: {one['ratio']}x ({allowed})"
+        )
 
 
 if __name__ == "__main__":

@@ -15,6 +15,12 @@ class AggregatorConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
             min_length=1, description="directory of the recording: every frame received, bounded; read again at start"
         ),
     ] = "/var/lib/fabricd/recording"
+    record: Annotated[
+        bool,
+        Meta(
+            description="keep the recording; false: live view only, nodes are told that a frame is stored once it is here"
+        ),
+    ] = True
     recording_mb: Annotated[
         int, Meta(ge=4, le=100_000_000, description="disk space in MiB for the recording; the oldest segments go first")
     ] = 4096

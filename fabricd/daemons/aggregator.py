@@ -33,9 +33,10 @@ class Aggregator:
         self.config = config
         self.store = Store(config.fabric.name)
         self.ingest = Ingest(self.store, config.fabric.name)
-        self.recording = Recording(
-            Path(config.aggregator.recording_dir), config.aggregator.recording_mb << 20, self.ingest.preamble
-        )
+        settings = config.aggregator
+        self.recording: Recording | None = None
+        if settings.record:
+            self.recording = Recording(Path(settings.recording_dir), settings.recording_mb << 20, self.ingest.preamble)
         self.receiver = Receiver(
             config.broker, config.aggregator, self.ingest, self.recording, client_id(config.fabric.name)
         )
@@ -55,7 +56,9 @@ class Aggregator:
         return found
 
     def rebuild(self) -> None:
-        """Read the recording of the last run."""
+        """Read the recording of the last run, where there is one."""
+        if self.recording is None:
+            return
         count = rebuild(self.ingest, self.recording)
         self.ingest.recording = self.recording
         if count:

@@ -193,6 +193,7 @@ class Ingest:
         """Hand the batch to the kernel. What the disk refuses is not stored: its node is not told so and sends it again."""
         self.counts["frames"] += len(stored)
         if self.recording is None:
+            self.unreported.update([node for node, _, _ in stored])
             return
         try:
             self.recording.flush()

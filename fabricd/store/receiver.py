@@ -33,6 +33,8 @@ class Receiver:
     """Sessions are clean: what arrives while we are away is not queued by the broker (it would be the whole fabric's stream) but
     comes again from the nodes' spools, which hold everything we have not reported as stored.
 
+    Without a ``recording`` a frame counts as stored once it is in the columns.
+
     ``beside`` an aggregator: the nodes get no reports, so they free nothing on our account.
 
     Raises UsageError when TLS or password files cannot be read.
@@ -43,7 +45,7 @@ class Receiver:
         broker: BrokerConfig,
         config: AggregatorConfig,
         ingest: Ingest,
-        recording: Recording,
+        recording: Recording | None,
         client_id: str,
         *,
         beside: bool = False,
@@ -80,7 +82,8 @@ class Receiver:
             self._subscriber.ack(mids)
             self._publish(self._take_reports())
             self._subscriber.close()
-        self._recording.close()
+        if self._recording is not None:
+            self._recording.close()
 
     async def _connect(self) -> None:
         fabric, qos = self._ingest.fabric, self._config.qos
@@ -164,7 +167,7 @@ class Receiver:
                 return
 
     async def _sync(self) -> bool:
-        if not self._config.sync:
+        if not self._config.sync or self._recording is None:
             return True
         try:
             await asyncio.to_thread(self._recording.sync)
