@@ -20,7 +20,7 @@ class CollectorConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     mad_host: Annotated[str, Meta(description="node of the simulated fabric to sit at; unset: its first")] = ""
     source: Annotated[
         Literal["auto", "umad", "perfquery"],
-        Meta(description="how counters are read; auto: umad, and perfquery where umad cannot be opened"),
+        Meta(description="how counters are read; auto: umad, and perfquery where we have no right to umad"),
     ] = "auto"
     perfquery_command: Annotated[
         list[str],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 from fabricd.config.collector import CollectorConfig
 from fabricd.errors import FabricdError, UsageError
@@ -42,10 +44,19 @@ def open_transport(config: CollectorConfig) -> Transport | None:
     try:
         return open_device(config)
     except TransportError as error:
-        if config.source == "umad" or config.mad_socket or shutil.which(config.perfquery_command[0]) is None:
+        # The tool needs the same device: it helps only with a prefix (sudo, ssh), or where it has rights that we lack.
+        hopeful = len(config.perfquery_command) > 1 or _device_is_forbidden()
+        if config.source == "umad" or config.mad_socket or not hopeful:
+            raise
+        if shutil.which(config.perfquery_command[0]) is None:
             raise
         log.warning("%s; reading by %s instead, which is far slower", error, " ".join(config.perfquery_command))
         return None
+
+
+def _device_is_forbidden(directory: Path = Path("/dev/infiniband")) -> bool:
+    devices = list(directory.glob("umad*"))
+    return bool(devices) and not any(os.access(device, os.R_OK | os.W_OK) for device in devices)
 
 
 def limits_of(config: CollectorConfig) -> Limits:
