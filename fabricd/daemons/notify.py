@@ -7,6 +7,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+_PATIENCE_S = 1.0  # for a manager whose queue is full, at changes of state; the watchdog's beat does not wait at all
+
 
 class Notifier:
     """The notification socket of this process. Every call is cheap and never raises.
@@ -20,6 +22,7 @@ class Notifier:
         self._socket: socket.socket | None = None
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.settimeout(_PATIENCE_S)
         self.watchdog_s = _watchdog_period(environ)
         self._next_beat = 0.0
 
@@ -27,7 +30,7 @@ class Notifier:
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
-        self._send(_status(text))
+        self._send(_status(text), flags=socket.MSG_DONTWAIT)
 
     def reloading(self) -> None:
         """Say that a reload has begun; :meth:`ready` ends it."""
@@ -43,21 +46,21 @@ class Notifier:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + self.watchdog_s / 2.5
-            self._send("WATCHDOG=1")
+            self._send("WATCHDOG=1", flags=socket.MSG_DONTWAIT)
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _send(self, *lines: str) -> None:
+    def _send(self, *lines: str, flags: int = 0) -> None:
         text = "\n".join(line for line in lines if line)
         if self._socket is None or not text:
             return
         try:
-            self._socket.sendto(text.encode(), self._address)
+            self._socket.sendto(text.encode(), flags, self._address)
         except OSError:
-            # The manager is gone or its socket full: a daemon must not stop for want of a listener.
+            # The manager is gone or does not empty its queue: a daemon must not stop for want of a listener.
             pass
 
 

@@ -71,12 +71,13 @@ class Publisher:
         self._sent: dict[Key, float] = {}  # when, on time.monotonic's scale, in this connection
         self._backlog: deque[Key] = deque()
         self._in_flight: dict[asyncio.Task[None], float] = {}  # publishes and when they began, oldest first
+        self._sending = False  # schemas and status are out, frames may follow
         self._client: aiomqtt.Client | None = None
         self._broken: aiomqtt.MqttError | None = None  # a publish failed: the connection is over
         self._stopping = False
         self._wake = asyncio.Event()
         self._counts = dict.fromkeys(
-            ("published", "backlog_published", "freed", "reconnects", "connect_failures", "bad_stored", "rivals"), 0
+            ("published", "backlog_published", "freed", "reconnects", "connect_failures", "bad_stored", "rivals", "lost"), 0
         )
         self._stored_at = 0.0  # when the aggregator last reported
 
@@ -94,11 +95,14 @@ class Publisher:
         """Queue one encoded frame; never blocks and never raises for a full or broken disk (see ``stats``)."""
         kept = self._spool.append(self._boot, seq, payload)
         if self._client is None:
+            self._counts["lost"] += not kept
             return
-        if not self._live and len(self._in_flight) < IN_FLIGHT:
+        if self._sending and not self._live and len(self._in_flight) < IN_FLIGHT:
             self._start(self._client, (self._boot, seq), self._frames_topic, payload)
-        elif len(self._live) < LIVE_WAITING or not kept:
+        elif len(self._live) < LIVE_WAITING:
             self._live.append((seq, payload))
+        elif not kept:
+            self._counts["lost"] += 1  # neither on disk nor on its way
 
     def publish_status(self, document: dict[str, Any]) -> None:
         """The node's retained status; ``state``, ``node``, ``boot`` and ``publisher`` (our ``stats``) are added."""
@@ -230,6 +234,7 @@ class Publisher:
         backlog_at = now + GRACE_S  # the next backlog frame not before
         scan_at = backlog_at
         loop = asyncio.get_running_loop()
+        self._sending = True
         try:
             while self._broken is None:
                 now = time.monotonic()
@@ -258,6 +263,7 @@ class Publisher:
                 timer.cancel()
             raise self._broken
         finally:
+            self._sending = False
             for task in self._in_flight:
                 task.cancel()
 
@@ -331,7 +337,7 @@ class _SchemaShelf:
         self._old: list[Path] = sorted(directory.glob("schema-*.json"), key=lambda path: path.stat().st_mtime)
 
     def put(self, schema: Schema, topic: str) -> None:
-        path = self._directory / f"schema-{schema.stream}-{schema.boot:016x}-{schema.id:016x}.json"
+        path = self._directory / f"schema-{schema.stream}-{schema.id:016x}.json"
         previous = self._current.get(schema.stream)
         if previous is not None and previous[2] != path:
             self._old.append(previous[2])

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -117,6 +118,26 @@ def listen(port: int, until: Callable[[Listener], object], begin: Callable[[], N
     return heard
 
 
+class Manager(threading.Thread):
+    """Takes what the daemon tells its manager, until there is no more."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(daemon=True)
+        self.messages: list[bytes] = []
+        self.stop = threading.Event()
+        self._sock = sock
+        sock.settimeout(0.1)
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.messages.append(self._sock.recv(500))
+            except TimeoutError:
+                if self.stop.is_set():
+                    return
+
+
 def once(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([FABRICD, "agent", "--once", *arguments], capture_output=True, text=True, timeout=60)
 
@@ -165,6 +186,7 @@ def test_frames_schema_status_reload_and_stop(tmp_path: Path, tree: SysfsTree, b
         environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "1000000", "PATH": "/usr/bin:/bin"}
         with daemon(path, env=environment) as process:
             assert manager.recv(500).startswith(b"READY=1\nSTATUS=node n1: 2 RDMA devices with 2 ports")
+            said = Manager(manager)
             heard = listen(broker.port, lambda h: len(h.frames) >= 12 and h.value("mlx5_1", "symbol_error") == 0)
             sequences = [frame.header.seq for frame in heard.frames]
             assert sequences == list(range(sequences[0], sequences[0] + len(sequences)))
@@ -197,11 +219,10 @@ def test_frames_schema_status_reload_and_stop(tmp_path: Path, tree: SysfsTree, b
             )
             assert process.wait(PATIENCE_S) == 0
             assert time.monotonic() - began < 10
-            manager.settimeout(0.1)
-            messages = []
-            while not messages or messages[-1] != b"STOPPING=1":
-                messages.append(manager.recv(500))
-            assert b"WATCHDOG=1" in messages and any(m.startswith(b"RELOADING=1") for m in messages)
+            said.stop.set()
+            said.join()
+            assert b"WATCHDOG=1" in said.messages and said.messages[-1] == b"STOPPING=1"
+            assert any(m.startswith(b"RELOADING=1") for m in said.messages)
 
 
 def test_death_is_announced(tmp_path: Path, tree: SysfsTree, broker: Broker) -> None:

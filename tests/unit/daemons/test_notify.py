@@ -44,3 +44,13 @@ def test_watchdog_is_for_the_named_process_only() -> None:
     assert Notifier({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": str(os.getpid())}).watchdog_s == 2.0
     assert Notifier({"WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "1"}).watchdog_s is None
     assert Notifier({"WATCHDOG_USEC": "soon"}).watchdog_s is None
+
+
+def test_a_manager_that_does_not_listen_holds_nobody_up(tmp_path: Path) -> None:
+    """The queue of a unix socket is ten messages long; the eleventh must not stop the daemon."""
+    with listener(tmp_path / "n"):
+        notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "n"), "WATCHDOG_USEC": "1"})
+        for _ in range(50):
+            notifier.alive()
+            notifier.status("busy")
+        notifier.stopping()
