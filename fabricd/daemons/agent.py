@@ -51,7 +51,7 @@ class Schedule:
         # A timer may wake a moment early, so one behind is in order; anything else means that the clock was set.
         if not -1 <= index - self._index < 3600 / self.interval:
             self._index = index
-        return min(max((self._index + 1) * self.interval - now, 0.0), self.interval)
+        return min((max(self._index, index) + 1) * self.interval - now, self.interval)
 
     def began(self) -> None:
         """A reading begins now: measure its lateness, count the due times that passed without one."""
