@@ -94,7 +94,7 @@ def find_topology(
 
 def _by_ibnetdiscover(config: CollectorConfig) -> Topology:
     """The topology by the tool beside perfquery, called with the same prefix."""
-    command = [*config.perfquery_command[:-1], config.perfquery_command[-1].replace("perfquery", "ibnetdiscover")]
+    command = [*config.perfquery_command[:-1], str(Path(config.perfquery_command[-1]).with_name("ibnetdiscover"))]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_DISCOVERY_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
