@@ -31,7 +31,7 @@ class Builder:
 
     def free_port(self, guid: int) -> int:
         used = self.used.setdefault(guid, set())
-        return next(port for port in range(1, 256) if port not in used)
+        return next(port for port in range(1, 4096) if port not in used)
 
     def cable(self, a: int, b: int, port_a: int = 0, port_b: int = 0, rate: float = 400.0) -> Link:
         port_a = port_a or self.free_port(a)
