@@ -33,6 +33,7 @@ class Candidate:
     mass: float  # blocked ports (stall shares summed) that end here
     held: Ints  # stalled ports it holds, and
     share: Floats  # the share of their stall it explains
+    sure: Bools  # False: equal siblings may hold the port as well as this one
     clarity: float = 1.0  # how alone it is in holding them: mean share, its equals counted in, weighted by stall
     cycle: tuple[int, ...] = ()
 
@@ -81,8 +82,8 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
         share, composition = shares.of(number, block, switches)
         into, out = block.into[switches], block.out[switches]
         s = stall[into]
-        q, b = queue[out], backlog[out]
-        q = shares.propensity(block, switches, composition) if params.theta_rounds else q
+        b = backlog[out]
+        q = shares.propensity(block, switches, composition)
         weight = composition * q[:, None, :]
         weight *= np.minimum(1.0, b[:, None, :] / np.maximum(s, 1e-9)[:, :, None]) ** params.sharpness
         best = np.where(composition > 0.02, b[:, None, :], 0.0).max(axis=2)
@@ -175,7 +176,9 @@ def _attribute(
         if main.any():
             stall = graph.stall[holds]
             clarity = float((joint * stall).sum() / max(stall.sum(), 1e-9))
-            found.append(Candidate(int(port), at_host, float(mass[port]), holds, share, min(1.0, clarity)))
+            found.append(
+                Candidate(int(port), at_host, float(mass[port]), holds, share, share >= 0.5 * joint, min(1.0, clarity))
+            )
     return found
 
 
@@ -193,6 +196,13 @@ def _cycle(graph: Graph, blame: Floats, down: sparse.csr_array, active: Bools) -
     held = np.flatnonzero(active)
     return [
         Candidate(
-            -1, False, float(graph.stall[held].sum()), held, np.ones(len(held)), 1.0, tuple(int(m) for m in members)
+            -1,
+            False,
+            float(graph.stall[held].sum()),
+            held,
+            np.ones(len(held)),
+            np.ones(len(held), np.bool_),
+            1.0,
+            tuple(int(m) for m in members),
         )
     ]

@@ -68,12 +68,12 @@ class Detector:
         self._capacity.update(window, features.tx[:-1].sum(axis=1), data)
         _raised, ended = self._episodes.settle(window.t_ns, window.interval_ns)
         for episode in ended:
-            self.findings.append(self._finding(episode, episode.last))
+            self.findings.append(self._finding(episode, episode.end))
 
     def finish(self) -> None:
         for episode in list(self._episodes.open.values()):
             if episode.detected_at is not None:
-                self.findings.append(self._finding(episode, episode.last))
+                self.findings.append(self._finding(episode, episode.end))
 
     def _facts(
         self, candidate: Candidate, features: Features, found: Graph, prio: int, window: Window
@@ -152,5 +152,7 @@ class Detector:
         else:
             cause = "oversubscription"
         floor = self.params.affected_share * episode.active
-        affected = [p for p, x in episode.held.items() if x >= max(floor, 0.5) and p not in roots]
+        affected = [
+            p for p, x in episode.held.items() if x >= max(floor, self.params.affected_least) and p not in roots
+        ]
         return Finding(episode, cause, roots, affected, end)

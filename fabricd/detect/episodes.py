@@ -21,11 +21,13 @@ class Episode:
     key: Key
     start: int
     last: int
+    end: int  # newest interval in which it still held a fair part of its usual mass
     active: int = 0
     mass: float = 0.0
     evidence: float = 0.0
     detected_at: int | None = None
     held: dict[int, float] = field(default_factory=dict)
+    shared: dict[int, float] = field(default_factory=dict)  # the same for ports its equals may hold instead
     cycle: dict[int, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
 
@@ -47,14 +49,18 @@ class Episodes:
         key = (prio, candidate.port, candidate.at_host)
         episode = self.open.get(key)
         if episode is None:
-            episode = self.open[key] = Episode(key, int(t_ns - interval), t_ns)
+            episode = self.open[key] = Episode(key, int(t_ns - interval), t_ns, t_ns)
         episode.active += 1
         episode.last = t_ns
         episode.mass += candidate.mass
+        if candidate.mass >= self.params.tail * episode.mass / episode.active:
+            episode.end = t_ns
         clear = min(1.0, candidate.clarity / self.params.clear) ** 2
         episode.evidence += clear * min(candidate.mass / self.params.mean_mass, self.params.raise_after)
-        for port, share in zip(candidate.held.tolist(), candidate.share.tolist(), strict=True):
-            episode.held[port] = episode.held.get(port, 0.0) + share * float(stall[port])
+        told = (candidate.held.tolist(), candidate.share.tolist(), candidate.sure.tolist())
+        for port, share, sure in zip(*told, strict=True):
+            held = episode.held if sure else episode.shared
+            held[port] = held.get(port, 0.0) + share * float(stall[port])
         for port in candidate.cycle:
             episode.cycle[port] = episode.cycle.get(port, 0) + 1
         for name, value in facts.items():

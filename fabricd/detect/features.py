@@ -94,10 +94,12 @@ class FeatureMaker:
         if paced.any():
             self._per_frame = float(np.median(stall[paced] / frames[paced]))
         elif (np.nan_to_num(frames) > 0).any() and not measured.any():
-            some = np.nan_to_num(frames) > 0
-            # No duration anywhere: a frame cannot have stopped a port for longer than the port's idle time.
-            bound = float(np.quantile((np.broadcast_to(room, shape)[some]) / frames[some], 0.25))
-            self._per_frame = bound if np.isnan(self._per_frame) else min(bound, 1.1 * self._per_frame)
+            # No duration anywhere: a frame cannot have stopped a port for longer than the port's idle time. The ports that are
+            # busy in spite of many frames bound it best.
+            some = np.nan_to_num(frames) * window.interval_ns * 1e-9 >= 3
+            if some.any():
+                bound = float(np.quantile(np.broadcast_to(room, shape)[some] / frames[some], 0.05))
+                self._per_frame = bound if np.isnan(self._per_frame) else min(bound, 1.02 * self._per_frame)
         per_frame = 0.0 if np.isnan(self._per_frame) else self._per_frame
         estimate = np.minimum(room, frames * per_frame)
         if window.pausing is not None:

@@ -31,7 +31,11 @@ class Params:
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
     full: float = 0.95  # an egress that sends or waits this share of two intervals may have a standing queue
     gap: int = 3  # intervals without evidence an episode survives
-    affected_share: float = 0.05  # a port is affected when the root holds it this share of the episode
+    tail: float = 0.1  # an interval with less than this share of the mean mass no longer moves the end of an episode
+    affected_share: float = 0.02  # a port is affected when the root holds it this share of the episode
+    affected_least: float = 0.4  # ... and at least this many intervals altogether
+    pair_wait: float = 0.08  # a pair is a victim when its source, or its way, is held this share of the episode
+    pair_most: float = 0.6  # ... plus raise_after / intervals for short episodes, but never more than this
     rounds: int = 16  # hops blame is followed; longer paths do not exist
     plateau: int = 4  # intervals a rate must stay level before it is taken for a hidden capacity ...
     flat: float = 0.01  # ... where level means this relative spread

@@ -58,7 +58,7 @@ class Shares:
         tiny = np.float32(1e-9)
         prior = shares
         counted = volume**2 / np.maximum((into**2).sum(axis=2), tiny)  # effective intervals with data
-        pull = (self.params.share_prior / np.maximum(counted, 1.0))[:, :, None]
+        pull = (np.float32(self.params.share_prior) / np.maximum(counted, np.float32(1)))[:, :, None]
         for _ in range(self.params.em_rounds):
             fitted = np.matmul(shares.transpose(0, 2, 1), into)  # n, R(out), K
             ratio = np.where(fitted > tiny, out / np.maximum(fitted, tiny), np.float32(1))
@@ -83,7 +83,8 @@ class Shares:
         number, row, slot = self.fabric.place(port)
         block = self.fabric.blocks[number]
         share, _ = self.of(number, block, np.array([row]))
-        flow: Floats = share[0, :, slot][:, None] * self._ring[-depth:, block.into[row]].T.astype(np.float64)
+        part = share[0, :, slot].astype(np.float64)
+        flow: Floats = part[:, None] * self._ring[-depth:, block.into[row]].T.astype(np.float64)
         return flow, self._stall[-depth:, block.into[row]].T.astype(np.float64)
 
     def standing(self) -> Array:
@@ -103,10 +104,11 @@ class Shares:
         active = self._backlog[-depth:, block.out[rows]].transpose(1, 2, 0)  # n, R(out), K
         seen = ~np.isnan(stall)
         stall = np.nan_to_num(stall)
-        w = weight / weight.sum()
+        w = (weight / weight.sum()).astype(np.float32)
         level = active[:, :, -1]
         start = np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)
-        theta, pull = start, np.float32(self.params.theta_prior)
+        theta: Array = start
+        pull = np.float32(self.params.theta_prior)
         tiny = np.float32(1e-6)
         span = np.matmul(composition.transpose(0, 2, 1), seen * w)  # n, O, K
         norm = (span * active).sum(axis=2)
@@ -114,7 +116,7 @@ class Shares:
             fitted = np.matmul(composition, theta[:, :, None] * active)  # n, I, K
             ratio = np.where(seen, stall / np.maximum(fitted, tiny), 0) * w
             gain = (np.matmul(composition.transpose(0, 2, 1), ratio) * active).sum(axis=2)
-            theta = (theta * gain + pull) / np.maximum(norm + pull / start, tiny)
+            theta = ((theta * gain + pull) / np.maximum(norm + pull / start, tiny)).astype(np.float32)
         return theta * level
 
     def _start(self, number: int, rows: Ints, allowed: npt.NDArray[np.bool_], out: Array) -> Array:
