@@ -264,9 +264,11 @@ class NodeReader:
             stream, at = cells[id(planned)]
             start = at + len(LEADING)
             found = {}
-            for cell, definition in enumerate(planned.definitions, start):
+            for cell, (definition, column) in enumerate(
+                zip(planned.definitions, stream.columns[len(LEADING) :], strict=True), start
+            ):
                 if definition.interface != "port":
-                    found[_key(definition)] = _counter_json(definition, stream.values[cell], stream.flags[cell])
+                    found[_key(definition)] = _counter_json(definition, column, stream.values[cell], stream.flags[cell])
             return found
 
         document: dict[str, Any] = {"node": self.node, "devices": []}
@@ -302,14 +304,14 @@ def _key(definition: CounterDef) -> str:
     return definition.name if definition.priority is None else f"{definition.name}_prio{definition.priority}"
 
 
-def _counter_json(definition: CounterDef, value: int, bits: int) -> dict[str, Any]:
+def _counter_json(definition: CounterDef, column: Column, value: int, bits: int) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "value": value if bits & _VALID else None,
         "unit": definition.unit or "unknown",
         "width": definition.width,
         "flags": Flag(bits).names,
         "raw": definition.raw,
-        "source": definition.interface,
+        "source": column.source,
     }
     if definition.priority is not None:
         entry["priority"] = definition.priority

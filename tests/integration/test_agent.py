@@ -155,7 +155,7 @@ def test_once_is_one_document_of_the_agreed_shape(tree: SysfsTree) -> None:
     assert {"port", "link_layer", "state", "phys_state", "rate_gbps", "netdev", "counters"} <= device["ports"][0].keys()
     assert device["ports"][0]["counters"]["port_transmit_data_bytes"] == {
         "value": 4 * IB_COUNTERS["port_xmit_data"], "unit": "bytes", "width": 64, "flags": [], "raw": "port_xmit_data",
-        "source": "counters",
+        "source": "sysfs",
     }  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def test_port_owned_by_the_dpu(node: Node, counters: dict[str, int]) -> None:
     node.read()  # what refuses is known after the first reading
     port = node.port()
     assert port["visible_only_from"] == "the DPU's own side"
-    assert [e["value"] for n, e in port["counters"].items() if e["source"] == "counters"] == [None] * len(counters)
+    assert [e["value"] for n, e in port["counters"].items() if e["source"] == "sysfs"] == [None] * len(counters)
 
 
 @pytest.mark.parametrize(("product", "readable"), [("BlueField SoC", True), ("BlueField SoC", False), ("Server", True)])
