@@ -47,6 +47,15 @@ class Broker:
         assert self._process is not None
         self._process.kill()
         self._process.communicate()
+        # The embedded broker is a child of the process killed: it ends a moment later, and must not be taken for the next one.
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 0.5).close()
+            except OSError:
+                return
+            assert time.monotonic() < deadline, "the port is still open"
+            time.sleep(0.05)
 
 
 _EMBEDDED = """

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 
 from fabricd.commands.base import Command
+from fabricd.errors import UsageError
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -20,9 +22,20 @@ def _run(args: argparse.Namespace) -> int:
     from fabricd.daemons.api import run_api
     from fabricd.daemons.lifecycle import run_daemon
 
-    config = load_config(args.config, {"api.host": args.host, "api.port": args.port, "aggregator.socket": args.socket})
+    overrides = {"api.host": args.host, "api.port": args.port, "aggregator.socket": args.socket}
+    config = load_config(args.config, overrides)
     logs.set_up(config.fabric.log_format, config.fabric.log_level)
-    asyncio.run(run_daemon(lambda ready: run_api(config, ready)))
+
+    def reload() -> None:
+        """Only the log's settings can change without a new socket."""
+        try:
+            fresh = load_config(args.config, overrides)
+        except UsageError as error:
+            logging.getLogger(__name__).error("reload: %s; the old configuration stays", error)
+            return
+        logs.set_up(fresh.fabric.log_format, fresh.fabric.log_level)
+
+    asyncio.run(run_daemon(lambda ready: run_api(config, ready), reload))
     return 0
 
 

@@ -1,4 +1,7 @@
-"""How every daemon lives: SIGTERM and SIGINT end it within seconds, SIGHUP reloads, the watchdog is fed from its event loop."""
+"""How every daemon lives: SIGTERM and SIGINT end it within seconds, the watchdog is fed from its event loop, SIGHUP reloads.
+
+SIGHUP ends what has nothing to reload, as a terminal that hangs up expects.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ async def run_daemon(
         loop.add_signal_handler(number, stop.set)
     if reload is not None:
         loop.add_signal_handler(signal.SIGHUP, _reload, reload, own)
+    else:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     work = asyncio.create_task(main(own.ready))
     waiting = asyncio.create_task(stop.wait())
     beat = asyncio.create_task(_feed(own))

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -157,3 +161,25 @@ def test_without_a_broker_it_waits_and_says_so(tmp_path: Path) -> None:
             wait_for(lambda: aggregator.get("/readyz")[0] == 200, "ready once the broker is there")
     finally:
         aggregator.kill()
+
+
+def test_recording_beside_frees_nothing(tmp_path: Path) -> None:
+    """``fabricd record`` gets what is live and leaves the nodes' spools to the aggregator."""
+    broker = brokers.mosquitto(tmp_path / "broker")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(brokers.running(broker))
+        node = Node(broker.port, tmp_path / "spool", "node", rate=50)
+        stack.callback(node.kill)
+        published([node], 20)
+        done = subprocess.run(
+            [sys.executable, "-m", "fabricd", "record", str(tmp_path / "recording"), "--seconds", "3", "--json"],
+            env=os.environ | {"FABRICD_BROKER__PORT": str(broker.port)}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        summary = json.loads(done.stdout)
+        node.kill()
+        (seqs,) = recorded(tmp_path / "recording").values()
+        assert summary["nodes"] == ["node"]
+        assert len(seqs) == summary["frames"] > 20
+        spool = Spool(tmp_path / "spool", 64 << 20)
+        assert [seq for _, seq in spool][: node.sent] == list(range(node.sent))
+        spool.close()
