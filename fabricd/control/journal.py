@@ -6,13 +6,15 @@ of a single controller: write-ahead log, full synchronous commits, safe for a se
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -21,6 +23,19 @@ from fabricd.model.action import IN_FORCE, Action, Lever
 
 Latch = Literal["pause", "freeze", "revert-all"]
 LATCHES: tuple[Latch, ...] = ("pause", "freeze", "revert-all")
+Verb = Literal["approve", "reject", "rollback"]
+VERBS: tuple[Verb, ...] = ("approve", "reject", "rollback")
+_LOCK_LOOK_S = 0.05
+
+
+class Request(NamedTuple):
+    """What a person asked for an action; the controller does it at its next step."""
+
+    verb: Verb
+    action: str
+    who: str
+    at_ns: int
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS actions (id TEXT PRIMARY KEY, state TEXT NOT NULL, created_ns INTEGER NOT NULL, body BLOB NOT NULL);
@@ -29,6 +44,8 @@ CREATE TABLE IF NOT EXISTS events (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, action TEXT NOT NULL, at_ns INTEGER NOT NULL, state TEXT NOT NULL, body BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS written (lever TEXT PRIMARY KEY, value BLOB NOT NULL, action TEXT NOT NULL, at_ns INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS latches (name TEXT PRIMARY KEY, who TEXT NOT NULL, at_ns INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS requests (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, at_ns INTEGER NOT NULL, verb TEXT NOT NULL, action TEXT NOT NULL, who TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS ledger (
   seq INTEGER PRIMARY KEY AUTOINCREMENT, at_ns INTEGER NOT NULL, proposal TEXT NOT NULL UNIQUE, body BLOB NOT NULL);
 """
@@ -46,6 +63,9 @@ class Journal(Protocol):
     def latch(self, name: Latch, who: str, at_ns: int) -> None: ...
     def unlatch(self, name: Latch) -> None: ...
     def latches(self) -> dict[str, str]: ...
+    def ask(self, verb: Verb, action_id: str, who: str, at_ns: int) -> None: ...
+    def take_requests(self) -> list[Request]: ...
+    def exclusive(self, wait_s: float) -> AbstractContextManager[bool]: ...
     def note(self, proposal_id: str, at_ns: int, entry: dict[str, Any]) -> None: ...
     def ledger(self, newest: int = 1000) -> list[dict[str, Any]]: ...
 
@@ -144,6 +164,37 @@ class SqliteJournal:
             name: f"{who}, {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(at_ns / 1e9))}" for name, who, at_ns in rows
         }
 
+    def ask(self, verb: Verb, action_id: str, who: str, at_ns: int) -> None:
+        """Leave a request for the controller."""
+        with self._write() as db:
+            db.execute(
+                "INSERT INTO requests (at_ns, verb, action, who) VALUES (?, ?, ?, ?)", (at_ns, verb, action_id, who)
+            )
+
+    def take_requests(self) -> list[Request]:
+        """Oldest first; they are gone from the journal afterwards."""
+        with self._write() as db:
+            rows = db.execute("SELECT verb, action, who, at_ns FROM requests ORDER BY seq").fetchall()
+            db.execute("DELETE FROM requests")
+        return [Request(*row) for row in rows]
+
+    @contextmanager
+    def exclusive(self, wait_s: float) -> Iterator[bool]:
+        """Only one process writes to devices at a time. Yields whether the lock was had within ``wait_s``.
+
+        The dead man's timer goes on without it: a controller that hangs must not keep a lever in force, and every write is
+        compare-and-set anyway.
+        """
+        if self.path == ":memory:":
+            yield True
+            return
+        try:
+            with open(f"{self.path}.lock", "a", encoding="ascii") as file:
+                held = _lock(file.fileno(), wait_s)
+                yield held
+        except OSError as error:
+            raise FabricdError(f"journal {self.path}.lock: {error.strerror}") from None
+
     def note(self, proposal_id: str, at_ns: int, entry: dict[str, Any]) -> None:
         """One line of the trust ledger per proposal; noted again, it is replaced (what then happened is added)."""
         with self._write() as db:
@@ -164,6 +215,19 @@ class SqliteJournal:
         """Every event of every action in the order it happened, for export."""
         for seq, action, body in self._db.execute("SELECT seq, action, body FROM events ORDER BY seq"):
             yield {"seq": seq, "action": action, **json.loads(body)}
+
+
+def _lock(number: int, wait_s: float) -> bool:
+    deadline = time.monotonic() + wait_s
+    pause = threading.Event()
+    while True:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            pause.wait(_LOCK_LOOK_S)
 
 
 def _lever_key(lever: Lever) -> str:

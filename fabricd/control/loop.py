@@ -1,0 +1,474 @@
+"""The loop's one step: requests, latches, leases, verification, renewal, new proposals. Everything that lasts is in the journal.
+
+Blocking (devices and predictions take their time): the daemon runs it in a worker thread, one step at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fabricd.config.control import ControlConfig
+from fabricd.control.adapters.base import Adapter, AdapterError
+from fabricd.control.advice import advice
+from fabricd.control.guard import refusals
+from fabricd.control.journal import Journal
+from fabricd.control.life import Clock, Life
+from fabricd.control.policy import PolicyFile
+from fabricd.control.predict import predict
+from fabricd.control.propose import Predictor, Proposed, propose
+from fabricd.control.remedies.base import Levers, NotPossible, Situation, port_ref
+from fabricd.control.remedies.routing import BAD_LINK, repaired
+from fabricd.control.state import State
+from fabricd.control.traffic import Pair, estimate
+from fabricd.control.verify import AVERAGE, Baseline, Watch, take_baseline
+from fabricd.control.world import World
+from fabricd.model.action import IN_FORCE, Action, Proposal
+from fabricd.model.action import State as LifeState
+from fabricd.model.verdict import Verdict
+from fabricd.topology.routes import RouteTable
+
+log = logging.getLogger(__name__)
+
+NS = 1_000_000_000
+LOCK_WAIT_S = 30.0
+RETRY_PROPOSAL_INTERVALS = 5  # a verdict without a remedy is looked at again after this many
+REPAIRED_INTERVALS = 30  # a bad link must be good for this long before its action is released
+BACK_OFF_WITHIN_NS = 24 * 3600 * NS
+MOST_BACK_OFF = 16
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a step looks at. ``state`` None: the aggregator does not answer; then nothing new is done and nothing is judged."""
+
+    world: World
+    routes: RouteTable | None
+    state: State | None
+    verdicts: Mapping[str, Verdict]  # open ones
+    pairs: Sequence[Pair] = ()
+    ethernet: bool = False
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A proposal the guard does not admit yet, or one that is only observed."""
+
+    made: Proposed
+    watch: Watch | None = None
+    reasons: list[str] = field(default_factory=list)
+
+
+class Loop:
+    """One fabric's control loop over a journal and adapters."""
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        policy: PolicyFile,
+        journal: Journal,
+        adapters: Mapping[str, Adapter],
+        clock: Clock = time.time_ns,
+        predictor: Predictor = predict,
+    ) -> None:
+        self.config, self.policy, self.journal = config, policy, journal
+        self.adapters, self.clock, self.predictor = adapters, clock, predictor
+        self.life = Life(journal, adapters, clock)
+        self.levers = Levers()
+        self.advice: dict[str, dict[str, Any]] = {}  # verdict id -> what a person should do
+        self.timings: list[float] = []  # own seconds from looking at a verdict to the read-back, per action
+        self._states: deque[State] = deque(maxlen=AVERAGE)
+        self._watches: dict[str, Watch] = {}
+        self._pending: dict[str, _Pending] = {}  # by verdict id
+        self._look_again: dict[str, int] = {}
+        self._good_since: dict[str, int] = {}
+        self._epochs: dict[str, str] = {}
+
+    # ---------------------------------------------------------------- start
+
+    def probe(self) -> None:
+        """Ask every adapter what it may write. One that does not answer can write nothing."""
+        levers = Levers()
+        for name, adapter in self.adapters.items():
+            try:
+                found = adapter.probe()
+            except AdapterError as error:
+                log.warning("adapter %s: %s", name, error)
+                continue
+            for item in found:
+                key = (name, item.name)
+                if item.writable:
+                    levers.writable[key] = levers.writable.get(key, frozenset()) | {item.device}
+                elif item.why:
+                    levers.why_not[key] = item.why
+        self.levers = levers
+
+    def start(self) -> None:
+        """After any end of the last run: what was under way is taken back, what stood is read again (unless frozen)."""
+        with self.journal.exclusive(LOCK_WAIT_S):
+            if "freeze" not in self.journal.latches():
+                for action in self.life.reconcile():
+                    log.warning("action %s: %s after a restart", action.id, action.state)
+        self.probe()
+
+    # ---------------------------------------------------------------- one step
+
+    def step(self, inputs: Inputs) -> None:
+        """Raises FabricdError when the journal cannot be written: then nothing is pushed either."""
+        with self.journal.exclusive(LOCK_WAIT_S):
+            latches = self.journal.latches()
+            if inputs.state is not None and (not self._states or inputs.state.t_ns > self._states[-1].t_ns):
+                self._states.append(inputs.state)
+            requests = self.journal.take_requests() if "freeze" not in latches else []
+            if "freeze" in latches:
+                return
+            if "revert-all" in latches:
+                self._revert_all()
+                return
+            self._restarts()
+            self.life.expire()
+            for request in requests:
+                self._request(request.verb, request.action, request.who, inputs)
+            for action in self.journal.actions(in_force=True):
+                self._look_after(action, inputs)
+            self._forget_ended(inputs)
+            for verdict in inputs.verdicts.values():
+                self._consider(verdict, inputs)
+
+    def _revert_all(self) -> None:
+        """Undo everything, then freeze; what cannot be reached is tried again at the next step."""
+        left = False
+        for action in self.journal.actions(in_force=True):
+            state: LifeState = "released" if action.state in ("confirmed", "verified") else "rolled_back"
+            self.life.undo(action, state, "revert-all")
+            left |= action.state in IN_FORCE
+        if not left:
+            self.journal.latch("freeze", "revert-all", self.clock())
+
+    def _restarts(self) -> None:
+        """A manager that restarted or failed over may have forgotten our levers: read them all again before anything else."""
+        changed = []
+        for name, adapter in self.adapters.items():
+            epoch = getattr(adapter, "epoch", None)
+            if epoch is None:
+                continue
+            try:
+                now = str(epoch())
+            except AdapterError as error:
+                log.warning("adapter %s: %s", name, error)
+                continue
+            if self._epochs.setdefault(name, now) != now:
+                changed.append(name)
+            self._epochs[name] = now
+        if changed:
+            log.warning("restarted or failed over: %s; reading every lever in force again", ", ".join(changed))
+            self.life.reconcile()
+            self.probe()
+
+    def _request(self, verb: str, action_id: str, who: str, inputs: Inputs) -> None:
+        action = self.journal.load(action_id)
+        if action is None:
+            log.warning("%s %s by %s: no such action", verb, action_id, who)
+        elif verb == "reject" and action.state == "admitted":
+            self._end(action, f"rejected by {who}")
+        elif verb == "rollback" and action.state in IN_FORCE:
+            self.life.undo(action, "rolled_back", f"rolled back by {who}")
+        elif verb == "approve" and action.state == "admitted":
+            reasons = self._refusals(action.proposal, inputs)
+            if reasons:
+                self._end(action, f"approved by {who}, but: {'; '.join(reasons)}")
+            else:
+                self._push(action, f"approved by {who}", time.perf_counter())
+        else:
+            log.warning("%s %s by %s: it is %s", verb, action_id, who, action.state)
+
+    def _end(self, action: Action, why: str) -> None:
+        action.advance("refused", self.clock(), why)
+        self.journal.save(action)
+
+    # ---------------------------------------------------------------- actions in force
+
+    def _look_after(self, action: Action, inputs: Inputs) -> None:
+        if inputs.state is not None:
+            if action.state == "confirmed":
+                self._verify(action, inputs.state)
+            elif action.state == "verified":
+                self._watch(action).see(inputs.state)
+                self._guard_innocents(action)
+        if action.state == "verified":
+            self._renew(action, inputs)
+
+    def _watch(self, action: Action) -> Watch:
+        watch = self._watches.get(action.id)
+        if watch is None:
+            at = next((event.at_ns for event in action.events if event.state == "confirmed"), self.clock())
+            watch = self._watches[action.id] = Watch(_baseline(action), at)
+        return watch
+
+    def _verify(self, action: Action, state: State) -> None:
+        watch = self._watch(action)
+        watch.see(state)
+        outcome, detail = watch.judge(self.config.verify_within_intervals)
+        late = self.clock() - watch.since_ns > 2 * self.config.verify_within_intervals * state.interval_ns
+        if outcome == "wait" and not late:
+            return
+        self.life.verify(action, outcome == "helped", detail or "no figures before the deadline")
+        self._note(action.proposal, "acted", watch, {"result": action.state, "detail": detail})
+
+    def _guard_innocents(self, action: Action) -> None:
+        """A verified action that hurts somebody later on is taken back too."""
+        worse = self._watch(action).worse()
+        if worse is not None and not self._root_open_elsewhere(action):
+            self.life.undo(action, "rolled_back", f"an innocent port waits {worse[1]:.0%} more than before")
+
+    def _root_open_elsewhere(self, action: Action) -> bool:
+        """Whether another trouble is under way that explains new waits."""
+        return any(verdict != action.proposal.verdict_id for verdict in self._pending)
+
+    def _renew(self, action: Action, inputs: Inputs) -> None:
+        """While the evidence lasts; else the lease runs out, which is the trial whether it is still needed."""
+        lease = _lease_of(action, self.config.lease_s)
+        if action.lease_until_ns - self.clock() > lease // 2 or action.proposal.time_limited:
+            return
+        if action.proposal.cause in BAD_LINK:
+            good = self._repaired(action, inputs)
+            if good is None:
+                self.life.renew(action, lease)
+            elif good:
+                self.life.undo(action, "released", "the link is good again: full speed at both ends and no errors")
+            return
+        if action.proposal.verdict_id in inputs.verdicts:
+            self.life.renew(action, lease)
+
+    def _repaired(self, action: Action, inputs: Inputs) -> bool | None:
+        """True: release. False: good, but not for long enough. None: still bad, or not known to be good."""
+        situation = self._situation(_as_verdict(action), inputs)
+        try:
+            good = situation is not None and repaired(situation)
+        except NotPossible:
+            good = False
+        now = self.clock()
+        if not good or inputs.state is None:
+            self._good_since.pop(action.id, None)
+            return None
+        since = self._good_since.setdefault(action.id, now)
+        return now - since >= REPAIRED_INTERVALS * inputs.state.interval_ns
+
+    # ---------------------------------------------------------------- new proposals
+
+    def _situation(self, verdict: Verdict, inputs: Inputs) -> Situation | None:
+        if inputs.state is None or inputs.routes is None:
+            return None
+        traffic = estimate(inputs.world.topology, inputs.routes, inputs.state, inputs.pairs)
+        return Situation(
+            verdict, inputs.world, inputs.state, inputs.routes, traffic, self.levers, self._read, inputs.ethernet
+        )
+
+    def _read(self, lever: Any) -> Any:
+        adapter = self.adapters.get(lever.adapter)
+        if adapter is None:
+            raise AdapterError(f"adapter {lever.adapter} is not configured")
+        return adapter.read(lever)
+
+    def _consider(self, verdict: Verdict, inputs: Inputs) -> None:
+        actions = self.journal.actions(newest=500)
+        mine = [action for action in actions if action.proposal.verdict_id == verdict.id]
+        if any(action.state in IN_FORCE or action.state == "admitted" for action in mine):
+            return
+        began = time.perf_counter()
+        pending = self._pending.get(verdict.id)
+        if pending is None:
+            now = self.clock()
+            if now < self._look_again.get(verdict.id, 0):
+                return
+            pending = self._find(verdict, inputs, mine)
+            if pending is None:
+                return
+        reasons = self._refusals(pending.made.proposal, inputs)
+        pending.reasons = reasons
+        if self.config.mode == "observe":
+            self._observe(verdict, pending, inputs)
+        elif reasons:
+            self._note(pending.made.proposal, "waiting", None, {"refused": reasons})
+        else:
+            self._admit(verdict, pending.made, began)
+
+    def _find(self, verdict: Verdict, inputs: Inputs, mine: Sequence[Action]) -> _Pending | None:
+        situation = self._situation(verdict, inputs)
+        if situation is None:
+            return None
+        tried = frozenset(action.proposal.remedy for action in mine if action.state != "released")
+        try:
+            outcome = propose(situation, self.policy, self.config, self.clock(), tried, self.predictor)
+        except NotPossible as why:
+            self._advise(verdict, {"": str(why)})
+            return None
+        if outcome.found is None:
+            interval = inputs.state.interval_ns if inputs.state is not None else NS
+            self._look_again[verdict.id] = self.clock() + RETRY_PROPOSAL_INTERVALS * interval
+            self._advise(verdict, outcome.why_not)
+            return None
+        self.advice.pop(verdict.id, None)
+        pending = self._pending[verdict.id] = _Pending(outcome.found)
+        return pending
+
+    def _advise(self, verdict: Verdict, why_not: dict[str, str]) -> None:
+        if verdict.id not in self.advice:
+            log.warning("verdict %s (%s): nothing is pushed. %s", verdict.id, verdict.cause, advice(verdict))
+        self.advice[verdict.id] = {
+            "kind": "advice",
+            "verdict": verdict.id,
+            "cause": verdict.cause,
+            "do": advice(verdict),
+            "not_possible": why_not,
+        }
+
+    def _refusals(self, proposal: Proposal, inputs: Inputs) -> list[str]:
+        now = self.clock()
+        state = inputs.state
+        inputs.world.sample_age = float("inf") if state is None else state.newest_age(now)
+        wanted = list(inputs.world.peers())
+        inputs.world.visible_share = float("nan") if state is None else state.visible_share(wanted)
+        latches = self.journal.latches()
+        return refusals(proposal, self.journal.actions(newest=500), inputs.world, self.config, latches, now)
+
+    def _baseline(self, verdict: Verdict, made: Proposed) -> Baseline:
+        victims = [port_ref(victim) for victim in verdict.victims]
+        return take_baseline(
+            self._states, victims, verdict.priority, made.excused, made.proposal.gain, made.promised_share
+        )
+
+    def _admit(self, verdict: Verdict, made: Proposed, began: float) -> None:
+        self._pending.pop(verdict.id, None)
+        action = Action(proposal=made.proposal)
+        action.advance(
+            "admitted",
+            self.clock(),
+            made.proposal.why,
+            baseline=msgspec.to_builtins(self._baseline(verdict, made)),
+            prediction={
+                "gain": made.prediction.gain,
+                "before": made.prediction.before,
+                "after": made.prediction.after,
+                "worse": made.prediction.worse,
+                "seconds": made.prediction.seconds,
+            },
+            lease_s=made.lease_s * self._back_off(made.proposal),
+            root=[list(ref) for ref in verdict.roots],
+            evidence=verdict.evidence,
+        )
+        self.journal.save(action)
+        if self.config.mode == "enforce":
+            self._push(action, "", began)
+
+    def _back_off(self, proposal: Proposal) -> int:
+        """A remedy that had to come back after a trial stays longer each time."""
+        levers = {change.lever for change in proposal.changes}
+        since = self.clock() - BACK_OFF_WITHIN_NS
+        trials = sum(
+            1
+            for action in self.journal.actions(newest=500)
+            if action.state == "released"
+            and action.events[-1].at_ns >= since
+            and levers & {change.lever for change in action.proposal.changes}
+        )
+        return min(MOST_BACK_OFF, int(2**trials))
+
+    def _push(self, action: Action, note: str, began: float) -> None:
+        if self.life.push(action, _lease_of(action, self.config.lease_s)):
+            pushed = next(event for event in action.events if event.state == "pushed")
+            device = sum(answer["device_s"] for answer in pushed.data["answers"])
+            self.timings.append(time.perf_counter() - began - device)
+        self._note(action.proposal, "acted", None, {"result": action.state, **({"note": note} if note else {})})
+
+    # ---------------------------------------------------------------- trust ledger
+
+    def _observe(self, verdict: Verdict, pending: _Pending, inputs: Inputs) -> None:
+        """What would have been done, and what then happened without it."""
+        if pending.watch is None:
+            pending.watch = Watch(self._baseline(verdict, pending.made), self.clock())
+            self._note(pending.made.proposal, "would act", pending.watch, self._would(pending))
+        if inputs.state is not None and pending.watch.seen + pending.watch.blind < self.config.verify_within_intervals:
+            pending.watch.see(inputs.state)
+            if pending.watch.seen + pending.watch.blind >= self.config.verify_within_intervals:
+                self._note(pending.made.proposal, "would act", pending.watch, self._would(pending))
+
+    def _would(self, pending: _Pending) -> dict[str, Any]:
+        sends: list[str] = []
+        for change in pending.made.proposal.changes:
+            adapter = self.adapters.get(change.lever.adapter)
+            if adapter is not None:
+                try:
+                    sends += adapter.plan(change).shown
+                except AdapterError as error:
+                    sends.append(f"cannot be planned: {error}")
+        return {"would_send": sends, "refused": pending.reasons}
+
+    def _note(self, proposal: Proposal, what: str, watch: Watch | None, more: dict[str, Any]) -> None:
+        entry: dict[str, Any] = {
+            "what": what,
+            "mode": self.config.mode,
+            "verdict": proposal.verdict_id,
+            "cause": proposal.cause,
+            "remedy": proposal.remedy,
+            "why": proposal.why,
+            "predicted_gain": proposal.gain,
+            **more,
+        }
+        if watch is not None:
+            entry["stall_before"] = watch.baseline.stall
+            entry["stall_after"] = watch.stall
+            entry["intervals"] = watch.seen
+        self.journal.note(proposal.id, self.clock(), entry)
+
+    def _forget_ended(self, inputs: Inputs) -> None:
+        """Verdicts that ended: their proposals are no more; approvals nobody gave are refused."""
+        for verdict_id in [v for v in self._pending if v not in inputs.verdicts]:
+            pending = self._pending.pop(verdict_id)
+            if self.config.mode == "observe" and pending.watch is not None:
+                self._note(pending.made.proposal, "would act", pending.watch, {**self._would(pending), "ended": True})
+        for book in (self.advice, self._look_again):
+            for verdict_id in [v for v in book if v not in inputs.verdicts]:
+                del book[verdict_id]
+        for action in self.journal.actions(newest=500):
+            if action.state == "admitted" and action.proposal.verdict_id not in inputs.verdicts:
+                self._end(action, "the verdict ended before anybody approved")
+        alive = {action.id for action in self.journal.actions(in_force=True)}
+        for action_id in [a for a in self._watches if a not in alive]:
+            del self._watches[action_id]
+            self._good_since.pop(action_id, None)
+
+
+def _admission(action: Action) -> dict[str, Any]:
+    return next((event.data for event in action.events if event.state == "admitted"), {})
+
+
+def _baseline(action: Action) -> Baseline:
+    data = _admission(action).get("baseline")
+    if data is None:
+        return Baseline(victims=[], priority=None, stall=0.0, others={})
+    return msgspec.convert(data, Baseline)
+
+
+def _lease_of(action: Action, default_s: float) -> int:
+    return int(float(_admission(action).get("lease_s", default_s)) * NS)
+
+
+def _as_verdict(action: Action) -> Verdict:
+    """The verdict an action was made for, as far as the journal keeps it."""
+    roots = [(root[0], root[1]) for root in _admission(action).get("root", [])]
+    at = action.proposal.created_ns
+    return Verdict(
+        id=action.proposal.verdict_id,
+        start=at,
+        detected_at=at,
+        roots=roots,
+        cause=msgspec.convert(action.proposal.cause, type=Any),
+        confidence=1.0,
+    )
