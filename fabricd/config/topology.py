@@ -33,6 +33,9 @@ class TopologyConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         str,
         Meta(description="ibdiagnet's output: adaptive-routing groups, cables, FEC, bit error rates, faceplate labels"),
     ] = ""
+    lft_file: Annotated[
+        str, Meta(description="forwarding tables for a source that is a file: dump_lfts, opensm-lfts.dump or .fdbs")
+    ] = ""
     racks: Annotated[str, Meta(description="file of racks: node name or host pattern, rack, a line each")] = ""
     golden: Annotated[str, Meta(description="the fabric as it should be, for topo diff")] = ""
     cache: Annotated[str, Meta(description="file that keeps the last topology and the history of slots")] = (

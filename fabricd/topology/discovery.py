@@ -35,6 +35,7 @@ from fabricd.ib.smp import (
 )
 from fabricd.ib.transport import DIRECTED, Address, Transport
 from fabricd.model.ident import format_guid
+from fabricd.model.rejects import Rejects
 from fabricd.model.topology import CA, ROUTER, SWITCH, Fault, PortRef, Topology
 from fabricd.topology.assemble import Assembler
 from fabricd.topology.speeds import SPEED_OF_CODE, SPEED_OF_EXT_CODE, WIDTH_OF_CODE
@@ -257,10 +258,17 @@ class Discoverer:
         snapshot.links[far] = near
 
 
-def to_topology(snapshot: Snapshot, fabric: str = "default", names: Mapping[int, str] | None = None) -> Topology:
-    """Nodes, links, faults. ``names``: a node-name-map, which wins over what a node calls itself."""
+def to_topology(
+    snapshot: Snapshot,
+    fabric: str = "default",
+    names: Mapping[int, str] | None = None,
+    rejects: Rejects | None = None,
+) -> Topology:
+    """Nodes, links, faults. ``names``: a node-name-map, which wins over what a node calls itself; ``rejects``: to go on with."""
     build = Assembler("smp", fabric)
     topology, names = build.topology, names or {}
+    if rejects is not None:
+        topology.rejects = rejects
     for guid, found in snapshot.nodes.items():
         info = found.info
         name = names.get(guid, found.description or "")

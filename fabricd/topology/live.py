@@ -11,6 +11,7 @@ from fabricd.errors import FabricdError
 from fabricd.ib.keys import read_keys
 from fabricd.ib.limits import Limits, TidSpace
 from fabricd.ib.transport import Transport
+from fabricd.model.rejects import Rejects
 from fabricd.model.topology import Topology
 from fabricd.topology.discovery import Discoverer, Snapshot, to_topology
 from fabricd.topology.ibdiagnet import parse_far
@@ -25,8 +26,9 @@ from fabricd.topology.load import (
 )
 from fabricd.topology.minhop import assumed_routes
 from fabricd.topology.names import parse_name_map
+from fabricd.topology.opensm_files import parse_lfts
 from fabricd.topology.routes import RouteTable
-from fabricd.topology.tables import read_lfts, routes_from_lfts
+from fabricd.topology.tables import Lft, read_lfts, routes_from_lfts
 
 
 @dataclass(slots=True)
@@ -88,13 +90,10 @@ def _discover(
     )
     if not snapshot.nodes:
         raise FabricdError("the local port does not answer: is it up, and is the M_Key right (topology.m_key_file)?")
-    names, topology = {}, Topology()
+    names, rejects = dict[int, str](), Rejects()
     if config.node_name_map:
-        names = parse_name_map(read_text(config.node_name_map), topology.rejects, config.node_name_map)
-    rejected = topology.rejects
-    topology = to_topology(snapshot, fabric, names)
-    topology.rejects.counts.update(rejected.counts)
-    topology.rejects.recent.extend(rejected.recent)
+        names = parse_name_map(read_text(config.node_name_map), rejects, config.node_name_map)
+    topology = to_topology(snapshot, fabric, names, rejects)
     _additions(config, topology)
     picture = Picture(complete(topology), None, snapshot)
     if routes:
@@ -115,8 +114,8 @@ def _from_file(config: TopologyConfig, fabric: str, routes: bool) -> Picture:
     _additions(config, topology)
     complete(topology)
     if routes and table is None:
-        adaptive = _adaptive(config, topology)
-        table = routes_from_lfts(topology, {}, adaptive) if adaptive else assumed_routes(topology)
+        tables, adaptive = _lfts(config, topology), _adaptive(config, topology)
+        table = routes_from_lfts(topology, tables, adaptive) if tables or adaptive else assumed_routes(topology)
     return Picture(topology, table if routes else None)
 
 
@@ -125,6 +124,14 @@ def _additions(config: TopologyConfig, topology: Topology) -> None:
         apply_ibdiagnet_dir(topology, config.ibdiagnet_dir)
     if config.racks:
         apply_racks(topology, read_text(config.racks), config.racks)
+
+
+def _lfts(config: TopologyConfig, topology: Topology) -> dict[int, Lft]:
+    """Forwarding tables of the file the configuration names, else of ibdiagnet's directory."""
+    path = config.lft_file
+    if not path and config.ibdiagnet_dir and (found := Path(config.ibdiagnet_dir) / "ibdiagnet2.fdbs").exists():
+        path = str(found)
+    return parse_lfts(read_text(path), topology.rejects, Path(path).name) if path else {}
 
 
 def _adaptive(config: TopologyConfig, topology: Topology) -> dict[int, dict[int, tuple[int, ...]]]:

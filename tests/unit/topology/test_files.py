@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fabricd.config.topology import TopologyConfig
 from fabricd.errors import UsageError
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import Topology
 from fabricd.topology.golden import full_json, golden_json
 from fabricd.topology.ibdiagnet import apply_db_csv, apply_net_dump_ext, parse_db_csv, parse_far
 from fabricd.topology.ibnetdiscover import parse_ibnetdiscover
+from fabricd.topology.live import take_picture
 from fabricd.topology.load import (
     apply_ibdiagnet_dir,
     apply_name_map,
@@ -219,6 +221,26 @@ def test_name_map_and_racks() -> None:
     assert topology.nodes[0xB8599F0300000101].labels["rack"] == "rack-b"
     assert "rack" not in topology.nodes[0xB8599F030000010A].labels
     assert topology.rejects.counts == {"name_map_line": 1, "rack_line": 1}
+
+
+def test_a_hardened_fabric_from_what_its_subnet_manager_dumped(tmp_path: Path) -> None:
+    config = TopologyConfig(source=str(DATA / "opensm-subnet.lst"), lft_file=str(DATA / "dump_lfts.txt"))
+    picture = take_picture(config)
+    assert picture.routes is not None
+    assert picture.routes.source == "lft"
+    assert picture.routes.egress(0x200002, 0x100000) == [3]
+    config.ibdiagnet_dir = str(DATA)
+    mixed = take_picture(config).routes
+    assert mixed is not None
+    assert "ar" in mixed.sources
+    config.lft_file, config.ibdiagnet_dir = "", str(tmp_path)
+    (tmp_path / "ibdiagnet2.fdbs").write_text("dump_ucast_routes: Switch 0x200002\n0x0001 : 004  : 01   : yes\n")
+    fdbs = take_picture(config).routes
+    assert fdbs is not None
+    assert fdbs.egress(0x200002, 0x100000) == [4]
+    assert fdbs.source == "mixed"
+    with pytest.raises(UsageError, match="absent"):
+        take_picture(TopologyConfig(source=str(DATA / "opensm-subnet.lst"), lft_file="/absent"))
 
 
 def test_a_golden_file_is_checked_and_its_rails_are_kept(tmp_path: Path) -> None:
