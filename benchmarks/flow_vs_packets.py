@@ -132,17 +132,46 @@ def compare(truth: dict[str, Any], packets: dict[Port, np.ndarray[Any, Any]], mo
     }
 
 
+def cut_label(label: dict[str, Any], windows: int) -> dict[str, Any]:
+    """The label of the first ``windows`` windows: later episodes dropped, running ones shortened."""
+    end = windows * label["dt_ns"]
+    out = dict(label, duration_ns=end, flows_span_ns=label["duration_ns"])
+    for key in ("episodes", "contention", "transients", "soft_congestion"):
+        out[key] = [
+            dict(e, end_ns=min(e["end_ns"], end)) for e in label[key] if e["start_ns"] < end - 8 * label["dt_ns"]
+        ]
+    for episode in out["episodes"]:
+        episode.pop("victim_flows", None)
+    return out
+
+
+def pack(path: Path, windows: int) -> bytes:
+    """One trace as a small file for tests: documents, shortened label and the waits of every port in microseconds."""
+    documents = load(path)
+    documents["label"] = cut_label(documents["label"], windows)
+    waits = packet_waits(path)
+    documents["waits_us"] = {
+        f"{n}:{p}": (w[:windows] / 1e3).round().astype(int).tolist() for (n, p), w in waits.items()
+    }
+    return gzip.compress(json.dumps(documents, separators=(",", ":")).encode(), 9, mtime=0)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", type=Path)
     parser.add_argument("--trace", action="append", help="only these")
     parser.add_argument("--quantum", type=int, default=16384)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pack", type=Path, help="write <trace>.json.gz for tests there instead of comparing")
+    parser.add_argument("--windows", type=int, default=100, help="how much of a trace --pack keeps")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     out = {}
     for path in sorted(p.parent for p in args.traces.glob("*/label.json")):
         if args.trace and path.name not in args.trace:
+            continue
+        if args.pack:
+            (args.pack / f"{path.name}.json.gz").write_bytes(pack(path, args.windows))
             continue
         started = time.perf_counter()
         documents = load(path)
@@ -156,7 +185,7 @@ def main() -> None:
             )
             for episode in result["episodes"]:
                 print("   ", episode)
-    if args.json:
+    if args.json and not args.pack:
         print(json.dumps(out, indent=1))
 
 

@@ -18,12 +18,11 @@ from fabricd.flow.graph import BoolArray, FloatArray, Graph, IntArray
 from fabricd.flow.pause import CreditControl, PauseControl
 from fabricd.flow.queues import Queues
 from fabricd.flow.rate_control import RateControl
+from fabricd.flow.receivers import Receivers
 from fabricd.flow.routing import Routes, spread
 from fabricd.flow.settings import DROP_LANE, FabricSettings
 from fabricd.flow.sources import Flows
-
-_EMPTY: IntArray = np.zeros(0, dtype=np.int64)
-Arrival = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]  # port, lane, flow, size, sl, ce
+from fabricd.flow.wire import Wire
 
 
 class Watcher(Protocol):
@@ -52,25 +51,16 @@ class Engine:
         self.arbiter = LaneArbiter(p, v, controls)
         self.credit = CreditControl(graph, settings) if settings.kind == "infiniband" else None
         self.pause = None if self.credit else PauseControl(graph, settings, controls)
-        self.host_rows: IntArray = (graph.endpoints[:, None] * v + np.arange(v)).reshape(-1)
-        self.received: IntArray = np.zeros((len(graph.endpoints), v), dtype=np.int64)  # receive buffers of slow hosts
-        self._drain_budget: FloatArray = np.zeros(len(graph.endpoints))
+        self.receivers = Receivers(graph, controls, v)
         travel = (graph.delay + settings.mtu_bytes / graph.rate) * settings.slowdown
         self.hops: IntArray = np.maximum(1, np.rint(travel / self.dt)).astype(np.int64)  # [P] slots on the cable
-        self.notice_slots = 4 * int(self.hops.max())
-        ring = self.notice_slots + 1
-        self._arrivals: list[list[Arrival]] = [[] for _ in range(ring)]
-        self._pauses: list[list[tuple[IntArray, bool]]] = [[] for _ in range(ring)]
-        self._credits: list[list[tuple[IntArray, IntArray]]] = [[] for _ in range(ring)]
-        self._notices: list[list[IntArray]] = [[] for _ in range(ring)]
+        self.wire = Wire(self.hops, graph.peer, v)
         self.free_at: FloatArray = np.zeros(p)
         self.limit_at: FloatArray = np.zeros(controls.rate_limit.shape)
         self.fixed_path: IntArray | None = None  # [F, N] egress position per flow and node, -1 = by the tables
         self.watcher: Watcher | None = None
         self.completed: list[tuple[float, IntArray]] = []
-        self._wake: FloatArray = np.zeros(p)
         self._tick_slots = max(1, int(min(4e-6, settings.cc.increase_timer_s / 4) * settings.slowdown / self.dt))
-        self._slow_hosts: IntArray = _EMPTY
         self.refresh_controls()
 
     @property
@@ -81,11 +71,10 @@ class Engine:
         """Call after a control was written: derived arrays follow."""
         c = self.controls
         self._schedulable = (c.low_weight > 0) | (c.high_weight > 0)
-        self._slow_hosts = np.flatnonzero(np.isfinite(c.drain) | c.storm | (self.received.sum(axis=1) > 0))
+        self.receivers.refresh()
         self._storm_ports = self.graph.endpoints[c.storm]
         self._limited = bool(np.isfinite(c.rate_limit).any())
         self._any_adaptive = bool(c.adaptive.any())
-        self._marks = c.ecn_pmax > 0
         self._all_up = bool(c.link_up.all())
         self.flows.dirty = True
 
@@ -93,20 +82,23 @@ class Engine:
 
     def step(self) -> None:
         """Advance one slot."""
-        place = self.slot % len(self._arrivals)
-        now = self.now
-        if self._credits[place]:
-            self._return_credits(place)
-        for rows, state in self._pauses[place]:
+        wire, now = self.wire, self.now
+        place = wire.place(self.slot)
+        if self.credit is not None:
+            flat = self.credit.credits.reshape(-1)
+            for rows, sizes in wire.credits[place]:
+                np.add.at(flat, rows, sizes)
+            wire.credits[place].clear()
+        for rows, state in wire.pauses[place]:
             self._hear_pause(rows, state)
-        self._pauses[place] = []
-        for arrival in self._arrivals[place]:
+        wire.pauses[place].clear()
+        for arrival in wire.arrivals[place]:
             self._arrive(*arrival)
-        self._arrivals[place] = []
-        for flows in self._notices[place]:
+        wire.arrivals[place].clear()
+        for flows in wire.notices[place]:
             self._notify(flows, now)
-        self._notices[place] = []
-        if len(self._slow_hosts):
+        wire.notices[place].clear()
+        if len(self.receivers.slow):
             self._drain_hosts()
         if self.cc.active and self.slot % self._tick_slots == 0:
             self.cc.tick(now)
@@ -115,13 +107,6 @@ class Engine:
         self._send(now)
         self.slot += 1
 
-    def _return_credits(self, place: int) -> None:
-        assert self.credit is not None
-        flat = self.credit.credits.reshape(-1)
-        for rows, sizes in self._credits[place]:
-            np.add.at(flat, rows, sizes)
-        self._credits[place] = []
-
     def _hear_pause(self, rows: IntArray, state: bool) -> None:
         assert self.pause is not None
         self.pause.blocked.reshape(-1)[rows] = state
@@ -129,48 +114,26 @@ class Engine:
             self.counters.pfc_rx.reshape(-1)[rows] += 1
 
     def _ask_for_pause(self, pause: PauseControl) -> None:
-        v = self.settings.lanes
         rise, fall = pause.evaluate(self.queues.ingress, self._storm_ports)
-        for rows, state in ((rise, True), (fall, False)):
-            if not len(rows):
-                continue
-            counter = self.counters.pfc_tx if state else self.counters.pfc_xon_tx
-            counter.reshape(-1)[rows] += 1
-            port = rows // v
-            up = self.graph.peer[port] * v + rows % v
-            for hop, chosen in _by_value(self.hops[port]):
-                self._pauses[(self.slot + hop) % len(self._pauses)].append((up[chosen], state))
+        if len(rise):
+            self.counters.pfc_tx.reshape(-1)[rise] += 1
+            self.wire.pause(self.slot, rise, True)
+        if len(fall):
+            self.counters.pfc_xon_tx.reshape(-1)[fall] += 1
+            self.wire.pause(self.slot, fall, False)
 
     def _drain_hosts(self) -> None:
         """Slow hosts take bytes out of their receive buffer; credits or room follow."""
-        hosts, v = self._slow_hosts, self.settings.lanes
-        held = self.received[hosts]
-        total = held.sum(axis=1)
-        rate = np.where(self.controls.storm[hosts], 0.0, np.minimum(self.controls.drain[hosts], 1e15))
-        self._drain_budget[hosts] += rate * self.dt
-        take = np.minimum(total, self._drain_budget[hosts].astype(np.int64))
-        self._drain_budget[hosts] = np.where(take == total, 0.0, self._drain_budget[hosts] - take)
-        taken = held * take[:, None] // np.maximum(total, 1)[:, None]
-        fullest = held.argmax(axis=1)
-        taken[np.arange(len(hosts)), fullest] += take - taken.sum(axis=1)
-        taken = np.minimum(taken, held)
-        self.received[hosts] = held - taken
-        port = self.graph.endpoints[hosts]
-        rows = port[:, None] * v + np.arange(v)
-        self.queues.ingress[rows] = self.received[hosts]
-        if self.credit is not None and taken.any():
-            host, lane = np.nonzero(taken)
-            self._give_back(self.graph.peer[port[host]] * v + lane, taken[host, lane], port[host])
-        self._slow_hosts = hosts[np.isfinite(self.controls.drain[hosts]) | self.controls.storm[hosts]]
+        hosts, v = self.receivers.slow, self.settings.lanes
+        port, lane, taken = self.receivers.drain(self.dt)
+        rows = self.graph.endpoints[hosts][:, None] * v + np.arange(v)
+        self.queues.ingress[rows] = self.receivers.held[hosts]
+        if self.credit is not None and len(port):
+            self.wire.give_back(self.slot, port, lane, taken)
 
     def cable_bytes(self) -> IntArray:
         """[P, V] bytes on the cable leaving each port."""
-        v = self.settings.lanes
-        total = np.zeros(len(self.graph.ports) * v, dtype=np.int64)
-        for batch in self._arrivals:
-            for port, lane, _, size, _, _ in batch:
-                np.add.at(total, self.graph.peer[port] * v + lane, size)
-        return total.reshape(-1, v)
+        return self.wire.bytes_on_cables()
 
     # ---------------------------------------------------------------- arrivals
 
@@ -265,17 +228,10 @@ class Engine:
             self.counters.ce_rx[port[marked]] += ce[marked]
             self.counters.sl_fecn[port[marked], sl[marked]] += ce[marked]
             self._send_notices(port[marked], flow[marked])
-        slow = (
-            np.isfinite(self.controls.drain[endpoint]) | self.controls.storm[endpoint]
-            if len(self._slow_hosts)
-            else None
-        )
-        if slow is not None and slow.any():
-            self.received[endpoint[slow], lane[slow]] += size[slow]
+        slow = self.receivers.absorb(endpoint, lane, size)
         if self.credit is not None:
             fast = ~slow if slow is not None else slice(None)
-            rows = self.graph.peer[port[fast]] * self.settings.lanes + lane[fast]
-            self._give_back(rows, size[fast], port[fast])
+            self.wire.give_back(self.slot, port[fast], lane[fast], size[fast])
 
     def _send_notices(self, port: IntArray, flow: IntArray) -> None:
         if not self.cc.active:
@@ -287,18 +243,13 @@ class Engine:
             flow, port = flow[due], port[due]
             self.cc.last_notice[flow] = self.now
             self.counters.cnp_tx[port] += 1
-            self._notices[(self.slot + self.notice_slots) % len(self._notices)].append(flow)
+            self.wire.notify(self.slot, flow)
 
     def _notify(self, flow: IntArray, now: float) -> None:
         flow = np.unique(flow)
         np.add.at(self.counters.cnp_rx, self.flows.port[flow], 1)
         np.add.at(self.counters.sl_becn, (self.flows.port[flow], self.flows.sl[flow]), 1)
         self.cc.notify(flow, now)
-
-    def _give_back(self, rows: IntArray, sizes: IntArray, receiver: IntArray) -> None:
-        """Credits for ``rows`` (sender rows) travel back over the cable from ``receiver``."""
-        for hop, chosen in _by_value(self.hops[receiver]):
-            self._credits[(self.slot + hop) % len(self._credits)].append((rows[chosen], sizes[chosen]))
 
     def _discard(self, port: IntArray, lane: IntArray, flow: IntArray, size: IntArray) -> None:
         """Lost quanta are counted where they died and offered again by their source, as a reliable transport does."""
@@ -307,28 +258,21 @@ class Engine:
         np.add.at(self.flows.backlog, flow, size)
         self.flows.next_ok[flow] = self.now + self.settings.retry_timeout_s * self.settings.slowdown
         if self.credit is not None:
-            self._give_back(self.graph.peer[port] * self.settings.lanes + lane, size, port)
+            self.wire.give_back(self.slot, port, lane, size)
 
     def purge(self, port: int) -> None:
         """Discard everything queued at an egress whose link went down."""
-        v, width = self.settings.lanes, self.graph.width
+        v, width, queues = self.settings.lanes, self.graph.width, self.queues
         for row in range(port * v, port * v + v):
-            while self.queues.count[row]:
-                voq = row * width + np.flatnonzero(self.queues.head[row * width : (row + 1) * width] >= 0)
-                rows = np.full(len(voq), row)
-                for k in range(len(voq)):  # one at a time: a row may appear once per call
-                    slot = self.queues.pop(rows[k : k + 1], voq[k : k + 1], self.slot)
-                    source, size = self.queues.source[slot], self.queues.size[slot]
-                    np.add.at(
-                        self.counters.drops,
-                        (np.array([port]), np.array([row % v])),
-                        -(-size // self.settings.mtu_bytes),
-                    )
-                    np.add.at(self.flows.lost, self.queues.flow[slot], size)
-                    np.add.at(self.flows.backlog, self.queues.flow[slot], size)
-                    if self.credit is not None:
-                        receiver = source // v
-                        self._give_back(self.graph.peer[receiver] * v + source % v, size, receiver)
+            while queues.count[row]:  # one quantum at a time: a queue may appear once per call
+                at = row * width + int(np.flatnonzero(queues.head[row * width : (row + 1) * width] >= 0)[0])
+                slot = queues.pop(np.array([row]), np.array([at]), self.slot)
+                source, size, flow = queues.source[slot], queues.size[slot], queues.flow[slot]
+                self.counters.drops[port, row % v] += -(-int(size[0]) // self.settings.mtu_bytes)
+                self.flows.lost[flow] += size
+                self.flows.backlog[flow] += size
+                if self.credit is not None:
+                    self.wire.give_back(self.slot, source // v, source % v, size)
 
     # ---------------------------------------------------------------- departures
 
@@ -395,12 +339,8 @@ class Engine:
             flow[inner], ce[inner] = queues.flow[slot], queues.ce[slot]
             if self.credit is not None:
                 source = queues.source[slot]
-                receiver = source // self.settings.lanes
-                self._give_back(
-                    self.graph.peer[receiver] * self.settings.lanes + source % self.settings.lanes,
-                    size[inner],
-                    receiver,
-                )
+                v = self.settings.lanes
+                self.wire.give_back(self.slot, source // v, source % v, size[inner])
             ce[inner] += self._mark(p, lane[inner], r, size[inner])
         start = np.where(self.free_at[port] > now - self.dt, self.free_at[port], now)
         self.free_at[port] = start + size / self.controls.rate[port]
@@ -409,11 +349,7 @@ class Engine:
         counters.tx_bytes[port, lane] += size
         counters.tx_pkts[port, lane] += -(-size // self.settings.mtu_bytes)
         counters.sl_tx_bytes[port, sl] += size
-        there = self.graph.peer[port]
-        for hop, chosen in _by_value(self.hops[port]):
-            self._arrivals[(self.slot + hop) % len(self._arrivals)].append(
-                (there[chosen], lane[chosen], flow[chosen], size[chosen], sl[chosen], ce[chosen])
-            )
+        self.wire.send(self.slot, port, (lane, flow, size, sl, ce))
         if self.watcher is not None:
             self.watcher.sent(port, flow, size)
 
@@ -467,12 +403,3 @@ class Engine:
         frames = self.dt * self.graph.rate[port] / (65535 * 64 / 2)
         self.counters.pfc_tx[port, lane] += frames
         self.counters.pfc_rx[self.graph.peer[port], lane] += frames
-
-
-def _by_value(values: IntArray) -> list[tuple[int, IntArray | slice]]:
-    """Group positions by value; one group (the usual case) costs no copy."""
-    first = int(values[0]) if len(values) else 0
-    same = values == first
-    if same.all():
-        return [(first, slice(None))] if len(values) else []
-    return [(int(value), np.flatnonzero(values == value)) for value in np.unique(values)]

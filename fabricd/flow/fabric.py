@@ -139,7 +139,7 @@ class FlowModel:
         for when, flows in self.engine.completed:
             closed = self.messages.settle(self.engine.flows, flows, when)
             if self.messages.serial:
-                acknowledged = when + self.engine.notice_slots / 2 * self.engine.dt
+                acknowledged = when + self.engine.wire.notice_slots / 2 * self.engine.dt
                 for flow in flows.tolist():
                     self.at(acknowledged, lambda flow=flow: self._begin_next(flow))  # type: ignore[misc]
             if closed:

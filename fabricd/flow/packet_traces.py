@@ -90,7 +90,8 @@ def scene_from_trace(
     windows = round(label["duration_ns"] / label["dt_ns"])
     rng = np.random.default_rng((seed, 31))
     scene = Scene(label["scenario"], label["seed"], model, window_s, windows, ETHERNET_LANES, begin, end, rng)
-    scene.intent = dict(intent)
+    # flows.json counts the bytes of the whole run, also when the label was cut short
+    scene.intent = dict(intent, span_s=label.get("flows_span_ns", label["duration_ns"]) * 1e-9)
     scene.kinds = [(int(flow), f["kind"]) for flow, f in zip(ids, flows, strict=True)]
     _load(scene, flows, messages)
     _trouble(scene, link_state, end_of)
@@ -172,7 +173,7 @@ def _draw(scene: Scene, flow: dict[str, Any]) -> tuple[np.ndarray[Any, Any], np.
     """Times and sizes of one flow's messages."""
     count, rng, intent = int(flow["n_msgs"]), scene.rng, scene.intent
     start, total = flow["start_ns"] * 1e-9, int(flow["bytes"])
-    stop = scene.windows * scene.window_s
+    stop = float(intent["span_s"])
     if count == 1:
         return np.array([start]), np.array([total])
     sizes = np.full(count, total // count)
@@ -202,7 +203,7 @@ def _ring(scene: Scene, flows: list[dict[str, Any]], members: list[int]) -> _Tra
     first = flows[order[0]]
     chunk = int(first["bytes"]) // int(first["n_msgs"])
     rounds = int(first["n_msgs"]) / (2 * (len(members) - 1))
-    span = scene.windows * scene.window_s - first["start_ns"] * 1e-9
+    span = scene.intent["span_s"] - first["start_ns"] * 1e-9
     sending = first["n_msgs"] * (chunk / (first["min_rate_bps"] / 8) + first["base_rtt_ns"] * 0.5e-9)
     gap = max(0.0, (span - sending) / max(rounds, 1.0))
     return _TraceRing(order, chunk, gap, first["start_ns"] * 1e-9, int(scene.rng.integers(1 << 31)))

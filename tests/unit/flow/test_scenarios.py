@@ -66,7 +66,7 @@ def test_trouble_on_an_uplink_names_that_uplink(name: str, cause: str, kind: Kin
     scene, label = played(name, 1, kind)
     graph = scene.model.graph
     guid, port = scene.intent["link"]
-    mine = [e for e in label["episodes"] if [graph.node_index[guid], port] in e["roots"]]
+    mine = [e for e in label["episodes"] + label["contention"] if [graph.node_index[guid], port] in e["roots"]]
     assert cause in {e["cause"] for e in mine}
 
 
