@@ -80,9 +80,15 @@ def overlap(a: dict[str, Any], b: dict[str, Any]) -> float:
     return max(0.0, common) / float(a["end_ns"] - a["start_ns"])
 
 
-def compare(truth: dict[str, Any], packets: dict[Port, np.ndarray[Any, Any]], model: Trace) -> dict[str, Any]:
-    """What agrees between a packet-level label and a model run."""
-    mine = model_waits(model)
+def compare(
+    truth: dict[str, Any], packets: dict[Port, np.ndarray[Any, Any]], model: Trace, *others: Trace
+) -> dict[str, Any]:
+    """What agrees between a packet-level label and a model run.
+
+    Waits are averaged over ``model`` and ``others`` (further seeds): single message times are drawn, not recorded.
+    """
+    runs = [model_waits(trace) for trace in (model, *others)]
+    mine = {port: np.mean([run[port] for run in runs], axis=0) for port in runs[0]}
     found = [*model.label["episodes"], *model.label["contention"]]
     episodes = []
     for episode in truth["episodes"]:
@@ -161,7 +167,9 @@ def main() -> None:
     parser.add_argument("traces", type=Path)
     parser.add_argument("--trace", action="append", help="only these")
     parser.add_argument("--quantum", type=int, default=16384)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--seeds", type=int, default=1, help="stalls are averaged over this many draws of message times"
+    )
     parser.add_argument("--pack", type=Path, help="write <trace>.json.gz for tests there instead of comparing")
     parser.add_argument("--windows", type=int, default=100, help="how much of a trace --pack keeps")
     parser.add_argument("--json", action="store_true")
@@ -175,8 +183,11 @@ def main() -> None:
             continue
         started = time.perf_counter()
         documents = load(path)
-        model = run_scene(scene_from_trace(**documents, quantum=args.quantum, seed=args.seed))
-        result = compare(documents["label"], packet_waits(path), model)
+        runs = [
+            run_scene(scene_from_trace(**documents, quantum=args.quantum, seed=seed))
+            for seed in range(1, args.seeds + 1)
+        ]
+        result = compare(documents["label"], packet_waits(path), *runs)
         result["seconds"] = round(time.perf_counter() - started, 1)
         out[path.name] = result
         if not args.json:
