@@ -41,6 +41,8 @@ class Node:
             out["lids"] = {str(port): lid for port, lid in sorted(self.lids.items())}
         if self.labels:
             out["labels"] = dict(sorted(self.labels.items()))
+        if any(guid != self.guid for guid in self.port_guids.values()):
+            out["port_guids"] = {str(port): format_guid(guid) for port, guid in sorted(self.port_guids.items())}
         out["ports"] = self.num_ports
         out["plane"] = self.plane
         return out

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fabricd.model.ident import format_guid
@@ -64,6 +64,7 @@ class Comparison:
 def compare(golden: Topology, now: Topology, gone: Topology | None = None) -> Comparison:
     """All differences, in the order of KINDS, then by place. ``gone``: devices that left before ``golden`` was taken, with the
     links they had: what comes into their slots has replaced them (see ``slots.remember``)."""
+    golden, now = with_node_guids(golden, now), with_node_guids(now, golden)
     past = golden if gone is None else with_gone(golden, gone)
     successor = find_replaced(past, now)
     out = Comparison(successor=successor)
@@ -119,6 +120,29 @@ def _replaced(old: Node, new: Node) -> Difference:
     kind = "replaced_switch" if old.type == SWITCH else "replaced_adapter"
     names = short_name(old) if old.name == new.name else f"{short_name(old)} (now {short_name(new)})"
     return Difference(kind, names, f"{format_guid(old.guid)} is now {format_guid(new.guid)} in the same slot")
+
+
+def with_node_guids(topology: Topology, other: Topology) -> Topology:
+    """``topology`` with node GUIDs where it knows adapters by port GUID only (ibnetdiscover -p) and ``other`` knows better."""
+    owner = {
+        port_guid: node.guid
+        for node in other.nodes.values()
+        for port_guid in node.port_guids.values()
+        if port_guid != node.guid and node.guid not in topology.nodes
+    }
+    known = {guid: owner[guid] for guid in topology.nodes if guid in owner and guid not in other.nodes}
+    if not known:
+        return topology
+    nodes: dict[int, Node] = {}
+    for guid, node in topology.nodes.items():
+        name = known.get(guid, guid)
+        nodes.setdefault(name, replace(node, guid=name))
+    links = [
+        replace(link, a=(known.get(link.a[0], link.a[0]), link.a[1]), b=(known.get(link.b[0], link.b[0]), link.b[1]))
+        for link in topology.links
+    ]
+    labels = {(known.get(guid, guid), port): label for (guid, port), label in topology.port_labels.items()}
+    return replace(topology, nodes=nodes, links=links, port_labels=labels)
 
 
 def with_gone(present: Topology, gone: Topology) -> Topology:

@@ -91,6 +91,7 @@ def _node(topology: Topology, row: Any) -> None:
     )
     node.plane = int(row.get("plane", 0))
     node.lids = {int(port): int(lid) for port, lid in (row.get("lids") or {}).items()}
+    node.port_guids = {int(port): parse_guid(text) for port, text in (row.get("port_guids") or {}).items()}
     node.labels = _texts(row)
     topology.nodes[guid] = node
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from fabricd.model.topology import CA, Link, Topology
 from fabricd.topology.assemble import label_everything
 from fabricd.topology.diff import compare
 from fabricd.topology.golden import full_json, golden_json, topology_from_json
+from fabricd.topology.ibnetdiscover import parse_ibnetdiscover
 from fabricd.topology.railfaults import check_rails
 from tests.fabrics import HCA_GUID, LEAF_GUID, SPINE_GUID, Builder, host_links, plain_fat_tree, rail_fabric
 
@@ -33,6 +35,7 @@ def link_of(topology: Topology, guid: int, port: int) -> Link:
 def rename_guid(topology: Topology, old: int, new: int) -> None:
     node = topology.nodes.pop(old)
     node.guid = new
+    node.port_guids = dict.fromkeys(node.port_guids, new)
     topology.nodes[new] = node
     for link in topology.links:
         link.a, link.b = sorted((new if guid == old else guid, port) for guid, port in (link.a, link.b))
@@ -163,6 +166,15 @@ def test_a_renamed_device() -> None:
     (difference,) = compare(golden, now).differences
     assert difference.kind == "renamed_node"
     assert "factory" in difference.detail
+
+
+def test_the_port_form_of_ibnetdiscover_knows_port_guids_only_and_is_the_same_fabric() -> None:
+    data = Path(__file__).parents[2] / "data" / "topology"
+    full = parse_ibnetdiscover((data / "ibnetdiscover.txt").read_text())
+    ports = parse_ibnetdiscover((data / "ibnetdiscover_p.txt").read_text())
+    assert set(full.nodes) != set(ports.nodes)
+    golden = topology_from_json(json.loads(golden_json(full)))
+    assert kinds(golden, ports) == kinds(ports, full) == []
 
 
 def test_ports_split_in_two() -> None:

@@ -107,6 +107,18 @@ def test_rates(rate: str, gbps: float, rejects: int) -> None:
     assert topology.rejects.total == rejects
 
 
+@pytest.mark.parametrize(
+    ("columns", "gbps"),
+    [("4x SDR", 10), ("12x EDR", 300), ("2x HDR", 100), ("8x XDR", 1600), ("?? ???", 0), ("4x ???", 0)],
+)
+def test_rates_of_the_port_form(columns: str, gbps: float) -> None:
+    line = f"SW     4  2 0x0000000000000010 {columns} - CA    11  1 0x0000000000000020 ( 'leaf' - 'h' )"
+    topology = parse_ibnetdiscover(line + f"\nSW     4  3 0x0000000000000010 {columns}" + " " * 36 + "'leaf'\n")
+    assert [link.rate_gbps for link in topology.links] == [gbps]
+    assert topology.rejects.total == 0
+    assert topology.nodes[0x10].num_ports == 3
+
+
 def test_one_bad_line_costs_only_itself() -> None:
     text = switch(
         "leaf", port_line(1, "a", guid=0x21), '[2]\t"H-00000000000000', "garbage", port_line(4, "d", guid=0x24)

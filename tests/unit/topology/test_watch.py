@@ -36,7 +36,7 @@ class Camera:
 
     def swap(self, old: int, new: int) -> None:
         node = plain_fat_tree().nodes[old]
-        node.guid, self.topology = new, plain_fat_tree()
+        node.guid, node.port_guids, self.topology = new, {1: new}, plain_fat_tree()
         del self.topology.nodes[old]
         self.topology.nodes[new] = node
         for link in self.topology.links:
