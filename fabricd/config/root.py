@@ -6,6 +6,7 @@ import msgspec
 
 from fabricd.config.agent import AgentConfig
 from fabricd.config.aggregator import AggregatorConfig
+from fabricd.config.alerts import AlertsConfig
 from fabricd.config.api import ApiConfig
 from fabricd.config.broker import BrokerConfig
 from fabricd.config.collector import CollectorConfig
@@ -29,3 +30,4 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     placement: PlacementConfig = msgspec.field(default_factory=PlacementConfig)
     jobs: JobsConfig = msgspec.field(default_factory=JobsConfig)
     control: ControlConfig = msgspec.field(default_factory=ControlConfig)
+    alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)
