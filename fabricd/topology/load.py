@@ -16,6 +16,7 @@ from fabricd.topology.ibnetdiscover import looks_like_ibnetdiscover, parse_ibnet
 from fabricd.topology.lldp import parse_links_file
 from fabricd.topology.names import clean_name, parse_name_map
 from fabricd.topology.opensm_files import looks_like_lst, looks_like_saquery, parse_saquery, parse_subnet_lst
+from fabricd.topology.planes import assign_planes
 from fabricd.topology.railfaults import check_rails
 from fabricd.topology.routes import RouteTable
 from fabricd.topology.ufm import looks_like_ufm_ports, parse_ufm_ports
@@ -106,7 +107,8 @@ def load_roce(path: str | Path) -> tuple[Topology, RouteTable | None]:
 
 
 def complete(topology: Topology) -> Topology:
-    """Rails recovered and the wiring checked, unless the file already tells; rails that a golden file names are kept."""
+    """Planes numbered; rails recovered and the wiring checked, unless the file tells. Rails a golden file names are kept."""
+    assign_planes(topology)
     given = topology.rails
     if not given or topology.source == GOLDEN:
         check_rails(topology)

@@ -50,6 +50,9 @@ def summary(topology: Topology) -> str:
     ]
     if kinds[AGGREGATION]:
         parts.append(f"{kinds[AGGREGATION]} SHARP nodes")
+    planes = {node.plane for node in topology.nodes.values()} - {0}
+    if planes:
+        parts.append(f"{len(planes)} planes")
     speeds = ", ".join(
         f"{count} at {rate:g} Gb/s" if rate else f"{count} of unknown rate" for rate, count in sorted(rates.items())
     )
