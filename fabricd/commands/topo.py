@@ -75,7 +75,13 @@ def _read(args: argparse.Namespace) -> Topology:
     try:
         return take_picture(config.topology, config.fabric.name, routes=False).topology
     except TransportError as error:
-        raise FabricdError(f"{error}; without InfiniBand here, give a file: --from FILE") from None
+        kept = config.topology.cache
+        other = (
+            f"the collector's last picture is there: --from {kept}"
+            if Path(kept).is_file()
+            else "give a file: --from FILE"
+        )
+        raise FabricdError(f"{error}; {other}") from None
 
 
 def _run(args: argparse.Namespace) -> int:
