@@ -7,7 +7,8 @@ is a header of 24 bytes, little-endian, then the payload, zero-padded to a multi
     16 u8  kind              17  u8  1 = came as backlog     18  6 bytes zero
 
 The crc covers the header (its own field zero) and, for every kind but a frame, the payload; a frame carries its own crc.
-A segment begins with the schemas in use; a ledger of everything stored so far follows its first batch.
+Zeros after the last record are room that was reserved. A segment begins with the schemas in use; a ledger of everything stored
+so far follows its first batch.
 """
 
 from __future__ import annotations
@@ -68,9 +69,13 @@ def read_segment(path: Path, rejects: Rejects) -> Iterator[Record]:
     at = 8
     while at < len(data):
         if at + HEAD.size > len(data):
+            if not data[at:].tobytes().strip(b"\0"):
+                return
             rejects.add("segment_torn", f"{len(data) - at} bytes", f"{path.name}@{at}")
             return
         length, crc, received, kind, backlog = HEAD.unpack_from(data, at)
+        if crc == 0 and not data[at:].tobytes().strip(b"\0"):
+            return  # room that was reserved and not used
         start, end = at + HEAD.size, at + HEAD.size + length
         bare = zlib.crc32(HEAD.pack(length, 0, received, kind, backlog))
         if length > MAX_PAYLOAD or (kind == Kind.FRAME and crc != bare):
