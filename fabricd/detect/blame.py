@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fabricd.detect.episodes import Candidate, Kind
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.features import Features
 from fabricd.detect.params import Params
@@ -22,20 +23,6 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 Array = npt.NDArray[np.float32]
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A place where blame ends in one interval. ``port`` is an egress index; ``at_host``: the host behind it does not drain."""
-
-    port: int
-    at_host: bool
-    mass: float  # blocked ports (stall shares summed) that end here
-    held: Ints  # stalled ports it holds, and
-    share: Floats  # the share of their stall it explains
-    sure: Bools  # False: equal siblings may hold the port as well as this one
-    clarity: float = 1.0  # how alone it is in holding them: mean share, its equals counted in, weighted by stall
-    cycle: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -163,11 +150,15 @@ def _attribute(
     _, member = np.unique(group, return_inverse=True)
     gather = sparse.csc_array((np.ones(len(ports)), (np.arange(len(ports)), member)))
     together = (explained @ gather).tocsc()
+    explained.sort_indices()
+    together.sort_indices()
+    kind: Kind = "host" if at_host else "egress"
     found = []
     for column, port in enumerate(ports):
         span = slice(explained.indptr[column], explained.indptr[column + 1])
         holds, share = explained.indices[span].astype(np.intp), explained.data[span]
-        joint = together[:, [member[column]]].toarray().ravel()[holds]
+        whole = slice(together.indptr[member[column]], together.indptr[member[column] + 1])
+        joint = together.data[whole][np.searchsorted(together.indices[whole], holds)]
         if at_host:
             holds, share, joint = np.append(holds, port), np.append(share, 1.0), np.append(joint, 1.0)
         strong = share >= 0.01
@@ -176,9 +167,8 @@ def _attribute(
         if main.any():
             stall = graph.stall[holds]
             clarity = float((joint * stall).sum() / max(stall.sum(), 1e-9))
-            found.append(
-                Candidate(int(port), at_host, float(mass[port]), holds, share, share >= 0.5 * joint, min(1.0, clarity))
-            )
+            sure = share >= 0.5 * joint
+            found.append(Candidate(int(port), kind, float(mass[port]), holds, share, sure, min(1.0, clarity)))
     return found
 
 
@@ -194,15 +184,6 @@ def _cycle(graph: Graph, blame: Floats, down: sparse.csr_array, active: Bools) -
     if len(members) < 2:
         return []
     held = np.flatnonzero(active)
-    return [
-        Candidate(
-            -1,
-            False,
-            float(graph.stall[held].sum()),
-            held,
-            np.ones(len(held)),
-            np.ones(len(held), np.bool_),
-            1.0,
-            tuple(int(m) for m in members),
-        )
-    ]
+    ones = np.ones(len(held))
+    mass = float(graph.stall[held].sum())
+    return [Candidate(-1, "cycle", mass, held, ones, ones > 0, 1.0, tuple(int(m) for m in members))]

@@ -25,6 +25,9 @@ class Capacity:
         self.slower: Floats = np.full(fabric.size, np.nan)
         self._ring = np.zeros((2 * params.plateau, fabric.size))
         self._filled = 0
+        self.flaps: Floats = np.zeros(fabric.size)  # 1 while a port's speed went away and came back not long ago
+        self._speed = np.full(fabric.size, np.nan)
+        self._changed = np.full((2, fabric.size), -np.inf)  # interval numbers of the last two changes of speed
         self._quiet = np.zeros(fabric.size, np.intp)
 
     def update(self, window: Window, total: Floats, shares: list[Shares]) -> None:
@@ -33,6 +36,7 @@ class Capacity:
         self._ring[:-1] = self._ring[1:]
         self._ring[-1] = total
         self._filled += 1
+        self._follow_speed(window)
         with np.errstate(invalid="ignore"):
             above = total > (1 + 3 * params.flat) * self.slower
             below = total < 0.8 * self.slower
@@ -48,6 +52,22 @@ class Capacity:
         for port in np.flatnonzero(flat):
             if self._capped(int(port), shares):
                 self.slower[port] = mean[port]
+
+    def _follow_speed(self, window: Window) -> None:
+        """A flap is a second change of speed, or a link-downed count, within ``depth`` intervals."""
+        with np.errstate(invalid="ignore"):
+            changed = (window.rate_bps != self._speed) & ~np.isnan(window.rate_bps)
+        first = np.isnan(self._speed) & (window.rate_bps >= 0.95 * np.nan_to_num(self.fabric.rate))
+        changed &= ~first
+        self._speed = np.where(np.isnan(window.rate_bps), self._speed, window.rate_bps)
+        self._changed[0, changed] = self._changed[1, changed]
+        self._changed[1, changed] = self._filled
+        downed = window.rate("link_downed")
+        recent = self._changed[0] > self._filled - self.params.depth
+        if downed is not None:
+            self._changed[1, np.nan_to_num(downed).max(axis=1) > 0] = self._filled
+            recent |= (self._changed[1] > self._filled - self.params.depth) & (np.nan_to_num(downed).max(axis=1) > 0)
+        self.flaps[:] = recent
 
     def _capped(self, port: int, shares: list[Shares]) -> bool:
         """Do several feeders vary much more than their sum, and wait (or, where waits are invisible, for long enough)?"""

@@ -1,104 +1,195 @@
-"""The detector: windows in, verdicts out. Pure: no clock, no I/O, no globals."""
+"""The detector: windows in, findings out. Pure: no clock, no I/O, no globals."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.detect.blame import Candidate, Graph, evidence, graph
+from fabricd.detect.blame import Graph, evidence, graph
 from fabricd.detect.capacity import Capacity
-from fabricd.detect.episodes import Episode, Episodes
+from fabricd.detect.causes import name_cause
+from fabricd.detect.episodes import Candidate, Episode, Episodes, Key
+from fabricd.detect.explain import explanation
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.features import FeatureMaker, Features
 from fabricd.detect.inferred import infer_waits
 from fabricd.detect.params import Params
+from fabricd.detect.qos import mismatches
 from fabricd.detect.shares import Shares
 from fabricd.detect.window import Window
+from fabricd.model.verdict import Cause
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.intp]
 
 
 @dataclass(slots=True)
 class Finding:
-    """An episode that was raised, in port indices."""
+    """An episode that was raised, in port indices. ``end`` None while it is open.
+
+    When a cause turns out to be another one, the finding ends (``superseded``) and one with the same start and roots is raised.
+    """
 
     episode: Episode
-    cause: str
+    detected_at: int
+    cause: Cause
+    why: str
     roots: list[int]
     affected: list[int]
-    end: int | None
+    end: int | None = None
+    superseded: bool = False
+
+
+@dataclass(slots=True)
+class Step:
+    """What one interval brought."""
+
+    raised: list[Finding]
+    ended: list[Finding]
 
 
 class Detector:
     """``priorities``: labels of the Q columns (None = whole port); ``control``: index of the priority of control packets."""
 
     def __init__(
-        self, fabric: Fabric, priorities: list[int | None], control: int | None = None, params: Params | None = None
+        self,
+        fabric: Fabric,
+        priorities: Sequence[int | None],
+        control: int | None = None,
+        params: Params | None = None,
     ) -> None:
         self.fabric = fabric
-        self.priorities = priorities
+        self.priorities = list(priorities)
         self.control = control
         self.params = params or Params()
         self._features = FeatureMaker(fabric, control)
         self._capacity = Capacity(fabric, self.params)
         self._shares = [Shares(fabric, self.params) for _ in priorities]
         self._episodes = Episodes(self.params)
-        self._siblings: dict[int, npt.NDArray[np.intp]] = {}
-        self.findings: list[Finding] = []
+        self._siblings: dict[int, Ints] = {}
+        self._told: dict[Key, Finding] = {}
 
-    def step(self, window: Window) -> None:
+    def step(self, window: Window) -> Step:
+        """Take the next interval. Causes of raised findings are those known now; :meth:`open` tells them anew later."""
         features = self._features.make(window, self._capacity.slower)
-        for prio in range(len(self.priorities)):
-            if prio == self.control:
-                continue
+        data = [prio for prio in range(len(self.priorities)) if prio != self.control]
+        for prio in data:
             shares = self._shares[prio]
             backlog, queue = evidence(features, prio, self.params)
             own = queue / np.maximum(backlog, 1e-9) ** self.params.sharpness
             shares.push(features.tx[:, prio], features.stall[:, prio], backlog * own, features.unknown[:, prio])
-            features.stall[:, prio] += infer_waits(self.fabric, features, prio, shares, self.params)
+            inferred = infer_waits(self.fabric, features, prio, shares, self.params)
+            features.stall[:, prio] += inferred
             found = graph(self.fabric, features, prio, shares, self.params)
-            if found is None:
-                continue
-            for candidate in found.candidates:
-                facts = self._facts(candidate, features, found, prio, window)
-                self._episodes.see(window.t_ns, window.interval_ns, prio, candidate, found.stall, facts)
-        data = [s for prio, s in enumerate(self._shares) if prio != self.control]
-        self._capacity.update(window, features.tx[:-1].sum(axis=1), data)
-        _raised, ended = self._episodes.settle(window.t_ns, window.interval_ns)
+            if found is not None:
+                for candidate in found.candidates:
+                    self._take(candidate, features, found, prio, window)
+        for prio, candidate in mismatches(self.fabric, window, self.control, self.params):
+            self._see(candidate, features, prio, window, {})
+        self._capacity.update(window, features.tx[:-1].sum(axis=1), [self._shares[prio] for prio in data])
+        raised, ended = self._episodes.settle(window.t_ns, window.interval_ns)
+        out = Step([], [])
         for episode in ended:
-            self.findings.append(self._finding(episode, episode.end))
+            out.ended.append(self._last(self._told.pop(episode.key), episode.end))
+        for finding in list(self._told.values()):
+            self._reconsider(finding, window.t_ns, out)
+        for episode in raised:
+            self._tell(episode, window.t_ns, out)
+        return out
 
-    def finish(self) -> None:
-        for episode in list(self._episodes.open.values()):
-            if episode.detected_at is not None:
-                self.findings.append(self._finding(episode, episode.end))
+    def open(self) -> list[Finding]:
+        """Findings that have not ended, with what is known about them after the last interval."""
+        return [self._last(finding, None) for finding in self._told.values()]
 
-    def _facts(
-        self, candidate: Candidate, features: Features, found: Graph, prio: int, window: Window
-    ) -> dict[str, float]:
+    def _tell(self, episode: Episode, t_ns: int, out: Step) -> None:
+        cause, why = self._cause(episode)
+        finding = Finding(episode, t_ns, cause, why, self._roots(episode), [])
+        self._told[episode.key] = self._last(finding, None)
+        out.raised.append(self._told[episode.key])
+
+    def _reconsider(self, finding: Finding, t_ns: int, out: Step) -> None:
+        """Another cause must fit for longer than the gap an episode survives before the verdict is told anew."""
+        episode = finding.episode
+        if self._cause(episode)[0] == finding.cause:
+            episode.doubt = 0
+            return
+        episode.doubt += episode.last == t_ns
+        if episode.doubt >= self.params.gap:
+            episode.doubt = 0
+            old = self._last(finding, t_ns)
+            old.superseded = True
+            out.ended.append(old)
+            self._tell(episode, t_ns, out)
+
+    def _last(self, finding: Finding, end: int | None) -> Finding:
+        """The finding with the ports known by now."""
+        episode = finding.episode
+        why = self._cause(episode)[1] if self._cause(episode)[0] == finding.cause else finding.why
+        least = max(self.params.affected_share * episode.active, self.params.affected_least)
+        affected = [p for p, x in episode.held.items() if x >= least and p not in finding.roots]
+        return Finding(episode, finding.detected_at, finding.cause, why, finding.roots, affected, end)
+
+    def _take(self, candidate: Candidate, features: Features, found: Graph, prio: int, window: Window) -> None:
+        episode = self._see(candidate, features, prio, window, self._facts(candidate, features, found, prio))
+        if candidate.mass > 1.2 * episode.peak:
+            episode.peak = candidate.mass
+            episode.explanation = explanation(self.fabric, found, features, candidate, prio, window.t_ns)
+
+    def _see(
+        self, candidate: Candidate, features: Features, prio: int, window: Window, facts: dict[str, float]
+    ) -> Episode:
+        stall = features.stall[:, prio]
+        episode = self._episodes.see(window.t_ns, window.interval_ns, prio, candidate, stall, facts)
+        for name, seen in (("estimated", features.estimated), ("inferred", features.unknown)):
+            if seen[candidate.held, prio].any():
+                episode.unseen[name] = episode.unseen.get(name, 0) + 1
+        if features.blind.any():
+            episode.unseen["blind"] = episode.unseen.get("blind", 0) + 1
+        if window.resets:
+            episode.unseen["resets"] = episode.unseen.get("resets", 0) + window.resets
+        return episode
+
+    def siblings(self, port: int) -> Ints:
+        """Equal-cost ports of an egress, remembered."""
+        known = self._siblings.get(port)
+        if known is None:
+            known = self._siblings[port] = self.fabric.siblings(port)
+        return known
+
+    def _facts(self, candidate: Candidate, features: Features, found: Graph, prio: int) -> dict[str, float]:
         if candidate.cycle:
             return {}
         fabric, port = self.fabric, candidate.port
-        siblings = self._siblings.get(port)
-        if siblings is None:
-            siblings = self._siblings[port] = fabric.siblings(port)
+        siblings = self.siblings(port)
         capacity = max(float(features.capacity[port]), 1.0)
-        sources = found.shares[:, [port]].toarray().ravel() * features.tx[:, prio]
-        total = sources.sum()
         nominal = float(fabric.rate[port])
         facts = {
             "use": float(features.use[port]),
             "own": float(features.tx[port, prio]) / capacity,
             "siblings": float(features.use[siblings].mean()) if siblings.size else 0.0,
             "degraded": float(capacity < 0.95 * nominal) if nominal == nominal else 0.0,
+            "inferred": float(np.isfinite(self._capacity.slower[port])),
+            "capacity": capacity / nominal if nominal == nominal else 1.0,
             "stall": float(features.stall[port, prio]),
-            "sources": float(total * total / (sources**2).sum()) if total > 0 else 0.0,
+            "flaps": float(self._capacity.flaps[[port, int(fabric.peer[port]), *siblings.tolist()]].max(initial=0.0)),
+            "sources": self._sources(port, found, features, prio),
         }
         if not fabric.to_host[port]:
             facts["top"] = self._top(port, prio)
         return facts
+
+    def _sources(self, port: int, found: Graph, features: Features, prio: int) -> float:
+        """Effective number of ingresses that feed an egress (inverse Simpson index of their volumes)."""
+        number, row, _ = self.fabric.place(port)
+        if number < 0:
+            return 0.0
+        into = self.fabric.blocks[number].into[row]
+        volume = found.shares[into][:, [port]].toarray().ravel() * features.tx[into, prio]
+        total = float(volume.sum())
+        return total * total / float((volume**2).sum()) if total > 0 else 0.0
 
     def _top(self, port: int, prio: int) -> float:
         """Largest share of an egress's bytes that ends at one host, following the shares to the edge."""
@@ -111,7 +202,7 @@ class Detector:
                 if fabric.to_host[p]:
                     ends[p] = ends.get(p, 0.0) + x
                     continue
-                for o, share in self._row(p, prio):
+                for o, share in self._shares[prio].row(int(fabric.peer[p])):
                     if share * x > 1e-3:
                         after[o] = after.get(o, 0.0) + share * x
             at = after
@@ -120,39 +211,19 @@ class Detector:
         total = sum(ends.values())
         return max(ends.values()) / total if total > 0 else 1.0
 
-    def _row(self, port: int, prio: int) -> list[tuple[int, float]]:
-        number, at, slot = self.fabric.place(int(self.fabric.peer[port]))
-        if number < 0:
-            return []
-        block = self.fabric.blocks[number]
-        share, _ = self._shares[prio].of(number, block, np.array([at]))
-        row = share[0, slot]
-        return [(int(block.out[at, o]), float(row[o])) for o in np.flatnonzero(row > 1e-3)]
-
-    def _finding(self, episode: Episode, end: int | None) -> Finding:
-        _prio, port, at_host = episode.key
-        fabric = self.fabric
-        roots = [port]
-        if port < 0:
+    def _roots(self, episode: Episode) -> list[int]:
+        if episode.key.kind == "cycle":
             most = max(episode.cycle.values())
-            roots = [p for p, n in episode.cycle.items() if n >= 0.5 * most]
-            cause = "pfc_deadlock"
-        elif at_host:
-            roots = [int(fabric.peer[port])]
-            cause = "pfc_storm" if episode.mean("stall") >= 0.95 else "slow_receiver"
-        elif fabric.to_host[port]:
-            crowd = episode.mean("own") < 0.5 * episode.mean("use") and episode.mean("sources") < 1.5
-            cause = "priority_contention" if crowd else "incast"
-        elif episode.mean("degraded") > 0.5:
-            cause = "degraded_link"
-        elif episode.mean("top") >= 0.7:
-            cause = "incast"
-        elif self._siblings[port].size and episode.mean("siblings") < 0.75 * episode.mean("use"):
-            cause = "ecmp_collision"
-        else:
-            cause = "oversubscription"
-        floor = self.params.affected_share * episode.active
-        affected = [
-            p for p, x in episode.held.items() if x >= max(floor, self.params.affected_least) and p not in roots
-        ]
-        return Finding(episode, cause, roots, affected, end)
+            return [p for p, n in episode.cycle.items() if n >= 0.5 * most]
+        port = episode.key.port
+        return [int(self.fabric.peer[port]) if episode.key.kind == "host" else port]
+
+    def _cause(self, episode: Episode) -> tuple[Cause, str]:
+        port, kind = episode.key.port, episode.key.kind
+        return name_cause(
+            episode,
+            at_host=kind == "host",
+            to_host=kind != "cycle" and bool(self.fabric.to_host[port]),
+            has_siblings=kind == "egress" and bool(self.siblings(port).size),
+            spreads=kind != "cycle" and bool(self.fabric.adaptive[port]),
+        )

@@ -1,17 +1,43 @@
-"""From candidate roots in single intervals to episodes: evidence gathers, gaps are bridged, one verdict per root and priority."""
+"""From candidate roots in single intervals to episodes: evidence gathers, gaps are bridged, one episode per root and priority."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.detect.blame import Candidate
 from fabricd.detect.params import Params
 
 Floats = npt.NDArray[np.float64]
-Key = tuple[int, int, bool]  # priority index, egress port or -1 for a cycle, at_host
+Kind = Literal["egress", "host", "cycle", "qos", "blind"]
+
+
+class Key(NamedTuple):
+    """What makes two intervals one episode: priority index, egress port (or -1 for a cycle, a switch's number for ``blind``), kind."""
+
+    prio: int
+    port: int
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A place where blame ends in one interval.
+
+    ``mass``: blocked ports (stall shares summed) that end here; ``held``: the stalled ports it holds, ``share`` of their stall it
+    explains, ``sure`` whether no equal sibling may hold the port as well; ``clarity``: how alone it is in holding them.
+    """
+
+    port: int
+    kind: Kind
+    mass: float
+    held: npt.NDArray[np.intp]
+    share: Floats
+    sure: npt.NDArray[np.bool_]
+    clarity: float = 1.0
+    cycle: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -25,11 +51,16 @@ class Episode:
     active: int = 0
     mass: float = 0.0
     evidence: float = 0.0
+    clarity: float = 0.0
     detected_at: int | None = None
+    doubt: int = 0  # intervals in a row in which another cause than the one told fitted better
     held: dict[int, float] = field(default_factory=dict)
     shared: dict[int, float] = field(default_factory=dict)  # the same for ports its equals may hold instead
     cycle: dict[int, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
+    peak: float = 0.0  # mass of the interval the explanation was taken from
+    explanation: dict[str, object] = field(default_factory=dict)
+    unseen: dict[str, int] = field(default_factory=dict)  # what could not be seen -> in how many intervals
 
     def mean(self, name: str) -> float:
         return self.sums.get(name, 0.0) / max(self.active, 1)
@@ -45,18 +76,20 @@ class Episodes:
     def see(
         self, t_ns: int, interval: float, prio: int, candidate: Candidate, stall: Floats, facts: dict[str, float]
     ) -> Episode:
-        """An active interval of a root."""
-        key = (prio, candidate.port, candidate.at_host)
+        """An active interval of a root. ``stall`` (P+1,) of that priority; ``facts`` are averaged over the episode."""
+        key = Key(prio, candidate.port, candidate.kind)
         episode = self.open.get(key)
         if episode is None:
             episode = self.open[key] = Episode(key, int(t_ns - interval), t_ns, t_ns)
+        params = self.params
         episode.active += 1
         episode.last = t_ns
         episode.mass += candidate.mass
-        if candidate.mass >= self.params.tail * episode.mass / episode.active:
+        episode.clarity += candidate.clarity
+        if candidate.mass >= params.tail * episode.mass / episode.active:
             episode.end = t_ns
-        clear = min(1.0, candidate.clarity / self.params.clear) ** 2
-        episode.evidence += clear * min(candidate.mass / self.params.mean_mass, self.params.raise_after)
+        clear = min(1.0, candidate.clarity / params.clear) ** 2
+        episode.evidence += clear * min(candidate.mass / params.mean_mass, params.raise_after)
         told = (candidate.held.tolist(), candidate.share.tolist(), candidate.sure.tolist())
         for port, share, sure in zip(*told, strict=True):
             held = episode.held if sure else episode.shared

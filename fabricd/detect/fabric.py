@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.model.topology import CA, ROUTER, SWITCH, PortRef, Topology
+from fabricd.model.topology import CA, ROUTER, SWITCH, Link, PortRef, Topology
 from fabricd.topology.routes import AR, RouteTable
 
 Ints = npt.NDArray[np.intp]
@@ -112,6 +112,11 @@ class Fabric:
             allowed[:, diagonal, diagonal] = False
             out.append(Block(members, ports, peer[ports], allowed))
         return out
+
+    @cached_property
+    def links(self) -> dict[PortRef, Link]:
+        """The cable of each port."""
+        return {ref: link for link in self.topology.links for ref in (link.a, link.b)}
 
     @cached_property
     def _places(self) -> npt.NDArray[np.intp]:

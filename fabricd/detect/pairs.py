@@ -52,9 +52,11 @@ class PairFinder:
     def split(
         self, roots: Iterable[int], held: Mapping[int, float], active: int, priority: int | None, params: Params
     ) -> tuple[list[Pair], list[Pair]]:
-        """(victims, contributors) among the pairs. ``held``: port -> share of the ``active`` intervals of the episode it was held by these roots.
+        """(victims, contributors) among the pairs.
 
-        The shorter the episode, the clearer the wait must be: a pair may have been silent meanwhile. A root at a host (the adapter's own port) is crossed by whatever ends there.
+        ``held``: port -> share of the ``active`` intervals of the episode it was held by these roots. The shorter the episode,
+        the clearer the wait must be: a pair may have been silent meanwhile. A root at a host (the adapter's own port) is
+        crossed by whatever ends there.
         """
         fabric = self.fabric
         crossed = {int(fabric.peer[root]) if fabric.is_host[root] else root for root in roots}

@@ -78,6 +78,16 @@ class Shares:
             self._estimate[number][int(row)] = shares[at], composition[at]
         return shares, composition
 
+    def row(self, ingress: int) -> list[tuple[int, float]]:
+        """Egress ports that traffic entering by a switch port leaves by, with their shares; [] at a host."""
+        number, at, slot = self.fabric.place(ingress)
+        if number < 0:
+            return []
+        block = self.fabric.blocks[number]
+        share, _ = self.of(number, block, np.array([at]))
+        row = share[0, slot]
+        return [(int(block.out[at, o]), float(row[o])) for o in np.flatnonzero(row > 1e-3)]
+
     def feeders(self, port: int, depth: int) -> tuple[Floats, Floats]:
         """Twice (R, depth): estimated bits/s an egress got from each ingress of its switch, and those ingresses' waits."""
         number, row, slot = self.fabric.place(port)
@@ -106,8 +116,8 @@ class Shares:
         stall = np.nan_to_num(stall)
         w = (weight / weight.sum()).astype(np.float32)
         level = active[:, :, -1]
-        start = np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)
-        theta: Array = start
+        start = (np.maximum(level, np.float32(1e-3)) ** (self.params.sharpness - 1)).astype(np.float32)
+        theta = start
         pull = np.float32(self.params.theta_prior)
         tiny = np.float32(1e-6)
         span = np.matmul(composition.transpose(0, 2, 1), seen * w)  # n, O, K

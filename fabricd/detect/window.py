@@ -19,6 +19,7 @@ COLUMNS = {
     "pfc_tx": "XOFF frames/s",
     "pfc_rx": "XOFF frames/s",
     "pfc_xon_tx": "XON frames/s",
+    "link_downed": "times/s",
     "ecn_marked": "packets/s",
 }
 
