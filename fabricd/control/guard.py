@@ -39,6 +39,11 @@ def refusals(
     return found
 
 
+def never(proposal: Proposal, world: World, config: ControlConfig) -> list[str]:
+    """The reasons that will not pass by waiting: last paths, hosts cut off, more links than may ever be touched."""
+    return _reach(proposal, (), world, config.guard)
+
+
 def _entered(action: Action, state: str) -> int | None:
     return next((event.at_ns for event in action.events if event.state == state), None)
 

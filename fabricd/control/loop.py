@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from fabricd.config.control import ControlConfig
 from fabricd.control.adapters.base import Adapter, AdapterError
@@ -25,9 +26,9 @@ from fabricd.control.predict import predict
 from fabricd.control.propose import Predictor, Proposed, propose
 from fabricd.control.remedies.base import Levers, NotPossible, Situation, port_ref
 from fabricd.control.remedies.routing import BAD_LINK, repaired
-from fabricd.control.state import State
-from fabricd.control.traffic import Pair, estimate
-from fabricd.control.verify import AVERAGE, Baseline, Watch, take_baseline
+from fabricd.control.state import State, average
+from fabricd.control.traffic import Pair, Traffic, estimate
+from fabricd.control.verify import Baseline, Watch, take_baseline
 from fabricd.control.world import World
 from fabricd.model.action import IN_FORCE, Action, Proposal
 from fabricd.model.action import State as LifeState
@@ -40,8 +41,12 @@ NS = 1_000_000_000
 LOCK_WAIT_S = 30.0
 RETRY_PROPOSAL_INTERVALS = 5  # a verdict without a remedy is looked at again after this many
 REPAIRED_INTERVALS = 30  # a bad link must be good for this long before its action is released
+KEPT_STATES = 40
+BEFORE_STATES = 8  # intervals before a verdict's start that show how things usually are
 BACK_OFF_WITHIN_NS = 24 * 3600 * NS
 MOST_BACK_OFF = 16
+# Causes in which a link or host changed and not what is sent: what the senders want is what they sent before.
+UNCHANGED_LOAD = frozenset({*BAD_LINK, "slow_receiver", "pfc_storm"})
 
 
 @dataclass(slots=True)
@@ -83,7 +88,7 @@ class Loop:
         self.levers = Levers()
         self.advice: dict[str, dict[str, Any]] = {}  # verdict id -> what a person should do
         self.timings: list[float] = []  # own seconds from looking at a verdict to the read-back, per action
-        self._states: deque[State] = deque(maxlen=AVERAGE)
+        self._states: deque[State] = deque(maxlen=KEPT_STATES)
         self._watches: dict[str, Watch] = {}
         self._pending: dict[str, _Pending] = {}  # by verdict id
         self._look_again: dict[str, int] = {}
@@ -195,12 +200,8 @@ class Loop:
     # ---------------------------------------------------------------- actions in force
 
     def _look_after(self, action: Action, inputs: Inputs) -> None:
-        if inputs.state is not None:
-            if action.state == "confirmed":
-                self._verify(action, inputs.state)
-            elif action.state == "verified":
-                self._watch(action).see(inputs.state)
-                self._guard_innocents(action)
+        if inputs.state is not None and action.state == "confirmed":
+            self._verify(action, inputs.state)
         if action.state == "verified":
             self._renew(action, inputs)
 
@@ -221,16 +222,6 @@ class Loop:
         self.life.verify(action, outcome == "helped", detail or "no figures before the deadline")
         self._note(action.proposal, "acted", watch, {"result": action.state, "detail": detail})
 
-    def _guard_innocents(self, action: Action) -> None:
-        """A verified action that hurts somebody later on is taken back too."""
-        worse = self._watch(action).worse()
-        if worse is not None and not self._root_open_elsewhere(action):
-            self.life.undo(action, "rolled_back", f"an innocent port waits {worse[1]:.0%} more than before")
-
-    def _root_open_elsewhere(self, action: Action) -> bool:
-        """Whether another trouble is under way that explains new waits."""
-        return any(verdict != action.proposal.verdict_id for verdict in self._pending)
-
     def _renew(self, action: Action, inputs: Inputs) -> None:
         """While the evidence lasts; else the lease runs out, which is the trial whether it is still needed."""
         lease = _lease_of(action, self.config.lease_s)
@@ -248,8 +239,8 @@ class Loop:
 
     def _repaired(self, action: Action, inputs: Inputs) -> bool | None:
         """True: release. False: good, but not for long enough. None: still bad, or not known to be good."""
-        situation = self._situation(_as_verdict(action), inputs)
         try:
+            situation = self._situation(_as_verdict(action), inputs)
             good = situation is not None and repaired(situation)
         except NotPossible:
             good = False
@@ -265,10 +256,28 @@ class Loop:
     def _situation(self, verdict: Verdict, inputs: Inputs) -> Situation | None:
         if inputs.state is None or inputs.routes is None:
             return None
-        traffic = estimate(inputs.world.topology, inputs.routes, inputs.state, inputs.pairs)
-        return Situation(
-            verdict, inputs.world, inputs.state, inputs.routes, traffic, self.levers, self._read, inputs.ethernet
+        earlier = [state for state in self._states if state.t_ns <= verdict.start][-BEFORE_STATES:]
+        situation = Situation(
+            verdict,
+            inputs.world,
+            inputs.state,
+            inputs.routes,
+            Traffic([], np.zeros(0), np.zeros(0), [], guessed=True),
+            self.levers,
+            self._read,
+            inputs.ethernet,
+            average(earlier) if earlier else None,
         )
+        situation.traffic = estimate(
+            inputs.world.topology,
+            inputs.routes,
+            inputs.state,
+            inputs.pairs,
+            situation.before,
+            situation.root,
+            grew=verdict.cause not in UNCHANGED_LOAD,
+        )
+        return situation
 
     def _read(self, lever: Any) -> Any:
         adapter = self.adapters.get(lever.adapter)
@@ -300,7 +309,11 @@ class Loop:
             self._admit(verdict, pending.made, began)
 
     def _find(self, verdict: Verdict, inputs: Inputs, mine: Sequence[Action]) -> _Pending | None:
-        situation = self._situation(verdict, inputs)
+        try:
+            situation = self._situation(verdict, inputs)
+        except NotPossible as why:
+            self._advise(verdict, {"": str(why)})
+            return None
         if situation is None:
             return None
         tried = frozenset(action.proposal.remedy for action in mine if action.state != "released")

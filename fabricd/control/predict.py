@@ -27,8 +27,8 @@ from fabricd.topology.routes import RouteTable
 
 Floats = npt.NDArray[np.float64]
 QUANTUM = 65536
-SLOTS = 40  # a second of model time
-WARM_S, MEASURE_S, SETTLE_S = 1.5, 2.0, 1.0
+SLOTS = 60  # a second of model time
+WARM_S, MEASURE_S, SETTLE_S = 2.0, 2.0, 1.0
 REPRODUCED = 0.25  # of the measured stall, below which the model is not believed
 NOISE = 0.05
 MOST_ENDPOINTS = 128  # beyond it only the part of the fabric around the root is modelled
@@ -206,13 +206,17 @@ def _faults(s: Situation, model: FlowModel) -> None:
 
 
 class _Demand:
-    """Every pair offers its demand evenly; what is not sent yet bounds what is offered."""
+    """Every pair offers its demand evenly; what is not sent yet bounds what is offered.
 
-    def __init__(self, pairs: Sequence[tuple[int, int, int]], rates: Floats, seed: int) -> None:
+    Messages are at least one quantum: a port sends one thing in a slot, however small.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[int, int, int]], rates: Floats, quantum: int, seed: int) -> None:
         self.pairs, self.rates = pairs, rates
         self.flows: npt.NDArray[np.int64] = np.zeros(0, np.int64)
-        self._due = np.random.default_rng((seed, 7)).random(len(rates)) * MESSAGE_S
-        self._size = np.maximum(1, rates * MESSAGE_S).astype(np.int64)
+        self._size = np.maximum(quantum, rates * MESSAGE_S).astype(np.int64)
+        self._every = self._size / rates
+        self._due = np.random.default_rng((seed, 7)).random(len(rates)) * self._every
 
     def start(self, model: FlowModel) -> None:
         src, dst, level = zip(*self.pairs, strict=True)
@@ -223,7 +227,7 @@ class _Demand:
         for n in due.tolist():
             if model.engine.flows.backlog[self.flows[n]] <= 3 * self._size[n]:
                 model.offer(int(self.flows[n]), int(self._size[n]))
-        self._due[due] += MESSAGE_S
+        self._due[due] += self._every[due]
 
     def completed(self, model: FlowModel, messages: Sequence[Message]) -> None:
         """Open loop."""
@@ -239,4 +243,4 @@ def _load(s: Situation, model: FlowModel, numbers: list[int]) -> None:
             pairs.append((graph.endpoint(*pair.src), graph.endpoint(*pair.dst), level))
             rates.append(float(s.traffic.demand[n]))
     if pairs:
-        model.attach(_Demand(pairs, np.asarray(rates), 0))
+        model.attach(_Demand(pairs, np.asarray(rates), model.engine.quantum, 0))

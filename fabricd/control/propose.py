@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fabricd.config.control import ControlConfig
+from fabricd.control.guard import never
 from fabricd.control.policy import Candidate, PolicyFile, choose
 from fabricd.control.predict import Prediction, predict
 from fabricd.control.remedies.base import Draft, NotPossible, Situation
@@ -55,6 +56,10 @@ def propose(
         if name in tried:
             outcome.why_not[name] = "tried already for this verdict"
             continue
+        against = never(_sketch(situation, candidate), situation.world, config)
+        if against:
+            outcome.why_not[name] = "; ".join(against)
+            continue
         prediction = predictor(situation, candidate.draft)
         least = config.min_gain if candidate.rules.min_gain is None else candidate.rules.min_gain
         why = _refuse(prediction, least)
@@ -76,25 +81,29 @@ def _refuse(prediction: Prediction, least: float) -> str:
     return ""
 
 
-def _made(s: Situation, candidate: Candidate, prediction: Prediction, config: ControlConfig, now_ns: int) -> Proposed:
-    remedy, draft, rules = candidate.remedy, candidate.draft, candidate.rules
+def _sketch(s: Situation, candidate: Candidate, gain: float = 0.0, now_ns: int = 0) -> Proposal:
+    remedy, draft = candidate.remedy, candidate.draft
     digest = hashlib.blake2s(f"{s.verdict.id} {remedy.name} {now_ns}".encode(), digest_size=5).hexdigest()
-    proposal = Proposal(
+    return Proposal(
         id=f"a{digest}",
         verdict_id=s.verdict.id,
         cause=s.verdict.cause,
         remedy=remedy.name,
         changes=draft.changes,
         touched=draft.touched,
-        gain=prediction.gain or 0.0,
+        gain=gain,
         cost=remedy.cost,
         why=draft.why,
         created_ns=now_ns,
         time_limited=remedy.time_limited,
         fabric=s.verdict.fabric,
     )
+
+
+def _made(s: Situation, candidate: Candidate, prediction: Prediction, config: ControlConfig, now_ns: int) -> Proposed:
+    rules = candidate.rules
     return Proposed(
-        proposal,
+        _sketch(s, candidate, prediction.gain or 0.0, now_ns),
         prediction,
         rules.lease_s or config.lease_s,
         rules.promised_share or config.promised_share,

@@ -161,3 +161,29 @@ def _row(values: Floats) -> list[float | None]:
 
 def _rows(values: Floats) -> list[list[float | None]]:
     return [_row(row) for row in values]
+
+
+def average(states: Sequence[State]) -> State:
+    """The mean of states of the same ports and priorities (others than the last one's are left out); at least one."""
+    last = states[-1]
+    alike = [s for s in states if s.ports == last.ports and s.priorities == last.priorities]
+
+    def mean(name: str) -> Floats:
+        stack = np.stack([getattr(state, name) for state in alike])
+        known = ~np.isnan(stack)
+        count = known.sum(axis=0)
+        out: Floats = np.where(count > 0, np.where(known, stack, 0.0).sum(axis=0) / np.maximum(count, 1), np.nan)
+        return out
+
+    return State(
+        t_ns=last.t_ns,
+        interval_ns=last.interval_ns,
+        ports=last.ports,
+        priorities=last.priorities,
+        tx=mean("tx"),
+        stall=mean("stall"),
+        rate_bps=last.rate_bps,
+        age=last.age,
+        errors=mean("errors"),
+        index=last.index,
+    )

@@ -1,7 +1,8 @@
 """Who sends how much to whom, estimated from port rates and routes: what a proposal is computed and predicted with.
 
 Known pairs (jobs, flow records) are taken as they are and only their rates are estimated; without them every sending host may talk
-to every receiving one (gravity). Rates are then fitted to what the ports measured by multiplicative algebraic reconstruction.
+to every receiving one. Rates are fitted to what the ports measured by simultaneous algebraic reconstruction, first for the time
+before the trouble, then from there for now: whoever sent steadily before is taken to do so still.
 """
 
 from __future__ import annotations
@@ -70,8 +71,21 @@ class Traffic:
         return {src: value for src, value in sorted(sums.items()) if total > 0 and value >= least * total}
 
 
-def estimate(topology: Topology, routes: RouteTable, state: State, known: Sequence[Pair] = ()) -> Traffic:
-    """Pairs with rates that fit what the ports sent in the last interval. Pairs without a route are left out."""
+def estimate(
+    topology: Topology,
+    routes: RouteTable,
+    state: State,
+    known: Sequence[Pair] = (),
+    before: State | None = None,
+    root: PortRef | None = None,
+    *,
+    grew: bool = True,
+) -> Traffic:
+    """Pairs with rates that fit what the ports sent in the last interval. Pairs without a route are left out.
+
+    ``before``: averages of the time before the trouble, ``root``: where the wait ends. What does not cross it wants what it had
+    before; what does, wants more than it gets if its load grew, else also what it had.
+    """
     peers = topology.neighbours()
     pairs = list(known) if known else _guess(topology, state, peers)
     index = routes.frame.destination_index
@@ -84,8 +98,13 @@ def estimate(topology: Topology, routes: RouteTable, state: State, known: Sequen
             if path[-1][0] in peers and peers[path[-1][0]] == pair.dst:
                 kept.append(pair)
                 paths.append(path)
-    rate = _fit(kept, paths, state)
-    return Traffic(kept, rate, _wanted(kept, rate, state), paths, guessed=not known)
+    earlier = None if before is None else _fit(kept, paths, before, None)
+    rate = _fit(kept, paths, state, earlier)
+    demand = _wanted(kept, rate, state)
+    if earlier is not None:
+        crosses = np.array([any(ref == root for ref, _ in path) for path in paths], np.bool_)
+        demand = np.where(crosses & grew, np.maximum(demand, earlier), np.maximum(rate, earlier))
+    return Traffic(kept, rate, demand, paths, guessed=not known)
 
 
 def _guess(topology: Topology, state: State, peers: dict[PortRef, PortRef]) -> list[Pair]:
@@ -106,7 +125,7 @@ def _guess(topology: Topology, state: State, peers: dict[PortRef, PortRef]) -> l
     return out
 
 
-def _fit(pairs: list[Pair], paths: list[list[tuple[PortRef, float]]], state: State) -> Floats:
+def _fit(pairs: list[Pair], paths: list[list[tuple[PortRef, float]]], state: State, start: Floats | None) -> Floats:
     if not pairs:
         return np.zeros(0)
     rows: dict[tuple[int, int], int] = {}
@@ -127,20 +146,21 @@ def _fit(pairs: list[Pair], paths: list[list[tuple[PortRef, float]]], state: Sta
             at.append(rows[key])
             number.append(n)
             share.append(part)
-    shape = (len(rows), len(pairs))
-    matrix = sparse.csr_array((share, (at, number)), shape=shape)
-    measured = np.maximum(np.asarray(seen), 1.0)
+    matrix = sparse.csr_array((share, (at, number)), shape=(len(rows), len(pairs)))
     back = sparse.csr_array(matrix.T)
-    weight = np.maximum(np.asarray(back.sum(axis=1)).ravel(), 1e-9)
-    # To begin with, every pair has an even part of the emptiest port on its way.
+    measured = np.asarray(seen)
     crowd = np.maximum(np.asarray(matrix.sum(axis=1)).ravel(), 1e-9)
-    even = measured / crowd
-    x = np.full(len(pairs), np.inf)
-    np.minimum.at(x, np.asarray(number, np.intp), even[np.asarray(at, np.intp)])
-    x = np.where(np.isfinite(x), x, 0.0)
+    weight = np.maximum(np.asarray(back.sum(axis=1)).ravel(), 1e-9)
+    if start is None:
+        # To begin with, every pair has an even part of the emptiest port on its way.
+        even = measured / crowd
+        x = np.full(len(pairs), np.inf)
+        np.minimum.at(x, np.asarray(number, np.intp), even[np.asarray(at, np.intp)])
+        x = np.where(np.isfinite(x), x, 0.0)
+    else:
+        x = start.copy()
     for _ in range(ROUNDS):
-        now = np.maximum(matrix @ x, 1e-3)
-        x *= np.exp((back @ np.log(measured / now)) / weight)
+        x = np.maximum(0.0, x + (back @ ((measured - matrix @ x) / crowd)) / weight)
     out: Floats = x
     return out
 

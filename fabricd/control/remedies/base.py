@@ -53,6 +53,7 @@ class Situation:
     levers: Levers
     read: Callable[[Lever], Any]  # raises AdapterError
     ethernet: bool = False
+    before: State | None = None  # averages of the time before the trouble, where it was seen
 
     @property
     def root(self) -> PortRef:

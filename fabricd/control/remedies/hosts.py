@@ -22,8 +22,10 @@ from fabricd.model.ident import format_guid
 from fabricd.model.topology import PortRef
 
 CROWD = frozenset({"incast", "priority_contention"})
+FULL_LINK = frozenset({"ecmp_collision", "oversubscription", "degraded_link"})
 HOST = frozenset({"slow_receiver", "pfc_storm"})
-SHARE = 0.92  # of what the root carries, given to its senders: the rest lets the queue drain
+SHARE = 0.85  # of what the root carries, given to its senders: the rest lets the queue drain
+ELSEWHERE = 1.05  # of what a sender sends to others, left to it
 LEAST_MBPS = 1000
 MOST_SENDERS = 64
 BYTES_PER_MBPS = 125_000.0
@@ -35,16 +37,17 @@ def _limit_senders(s: Situation) -> Draft:
     if len(senders) > MOST_SENDERS:
         raise NotPossible(f"{len(senders)} senders, at most {MOST_SENDERS} are limited")
     carried = s.state.tx_of(s.root)
-    takes = min(s.rate(s.root), carried) if s.verdict.cause in HOST else s.rate(s.root)
+    slow = s.verdict.cause in HOST or s.verdict.cause == "degraded_link"
+    takes = min(s.rate(s.root), carried) if slow else s.rate(s.root)
     if np.isnan(takes):
         raise NotPossible(f"what {s.name(s.root)} carries is not known")
     others = s.traffic.load(s.root) - sum(senders.values())
     part = max(0.0, SHARE * takes - others) / len(senders)
     changes = []
     for src in senders:
-        elsewhere = s.traffic.load(src, wanted=False) - senders[src]
+        elsewhere = _elsewhere(s, src, senders[src])
         keys = [str(level) for level in s.levels()]
-        limit = max(LEAST_MBPS, round((part + 1.5 * max(0.0, elsewhere)) / BYTES_PER_MBPS))
+        limit = max(LEAST_MBPS, round((part + ELSEWHERE * elsewhere) / BYTES_PER_MBPS))
         node = s.world.topology.nodes[src[0]]
         lever = Lever(
             adapter="ufm",
@@ -58,6 +61,15 @@ def _limit_senders(s: Situation) -> Draft:
         Touched(),
         f"{len(changes)} senders together send what {s.name(s.root)} takes, {takes / 1.25e8:.0f} Gb/s",
     )
+
+
+def _elsewhere(s: Situation, src: PortRef, to_root: float) -> float:
+    """Bytes per second a sender needs for others: what it sent before the trouble, for now even that may be held up."""
+    now = max(0.0, s.traffic.load(src) - to_root)
+    if s.before is None:
+        return now
+    earlier = s.before.tx_of(src)
+    return now if np.isnan(earlier) else max(0.0, earlier)
 
 
 def _isolate_host(s: Situation) -> Draft:
@@ -127,8 +139,8 @@ def _innocent(s: Situation, ref: PortRef, ring: set[PortRef]) -> float:
 RATE_LIMIT_SENDERS = Remedy(
     "rate_limit_senders",
     "limit the senders' service level to what the root takes (UFM's enhanced QoS)",
-    CROWD | HOST,
-    (ON_INFINIBAND, AT_HOST, WHO_SENDS, has_lever("ufm", "sl_rate")),
+    CROWD | HOST | FULL_LINK,
+    (ON_INFINIBAND, WHO_SENDS, has_lever("ufm", "sl_rate")),
     _limit_senders,
     gain=0.8,
     cost=0.0,
