@@ -77,6 +77,7 @@ class Agent:
         self._schemas: list[tuple[Stream, Schema, int]] = []
         self._sequence = 0
         self._tick = 0
+        self._took: int | None = None  # ns of the last reading
         self._rivals = 0
         self._status_due = 0.0
 
@@ -117,9 +118,11 @@ class Agent:
         with self.metrics.lock if self.metrics is not None else nullcontext():
             if self.reader.search_if_due():
                 self._announce()
+            if self.reader.node_row_due(self._tick):
+                self._tell_about_self()
             began, wall = time.monotonic_ns(), time.time_ns()
             self.reader.read(self._tick, began)
-        took = time.monotonic_ns() - began
+        self._took = time.monotonic_ns() - began
         if self.publisher is not None:
             for stream, schema, schema_id in self._schemas:
                 if self._tick % stream.every:
@@ -132,7 +135,6 @@ class Agent:
         self._tick += 1
         if time.monotonic() >= self._status_due:
             self._publish_status()
-        self._tell_about_self(took)
 
     def _announce(self) -> None:
         """Rows or columns are new: schemas go before the frames that need them."""
@@ -146,7 +148,7 @@ class Agent:
             self.metrics.streams = self.reader.streams
         self._status_due = 0.0
 
-    def _tell_about_self(self, took: int) -> None:
+    def _tell_about_self(self) -> None:
         stats = self.publisher.stats() if self.publisher is not None else {}
         rivals = stats.get("rivals", 0)
         if rivals > self._rivals:
@@ -154,11 +156,12 @@ class Agent:
             self._rivals = rivals
             self._status_due = 0.0
         now = {
-            "read_duration": took,
             "lateness": int(self.schedule.lateness * 1e9),
             "intervals_skipped": self.schedule.skipped,
             "rejects": self.rejects.total,
         }
+        if self._took is not None:
+            now["read_duration"] = self._took
         for name, key in (("spool_frames", "spool_frames"), ("spool_dropped", "dropped"), ("reconnects", "reconnects")):
             if key in stats:
                 now[name] = stats[key]

@@ -106,6 +106,7 @@ class NodeReader:
         self._searched_at = -math.inf
         self._looks = 0
         self._look_every = max(1, round(_LOOK_S / config.interval))
+        self._node_row_every = max(1, round(_NODE_ROW_S / config.interval))
 
     @property
     def refused_files(self) -> int:
@@ -138,6 +139,10 @@ class NodeReader:
         self.devices, self.netdevs = devices, netdevs
         self._lay_out()
         return True
+
+    def node_row_due(self, tick: int) -> bool:
+        """Whether the node's own row is read at this tick."""
+        return tick % self._node_row_every == 0
 
     def read(self, tick: int, began_ns: int) -> None:
         """Read every row into its stream's cells. ``began_ns``: the frames' time on the monotonic clock."""
@@ -202,13 +207,12 @@ class NodeReader:
         by_columns: dict[tuple[Column, ...], list[PlannedRow]] = {}
         for planned in rows:
             by_columns.setdefault(planned.columns, []).append(planned)
-        slow = max(1, round(_NODE_ROW_S / self.config.interval))
         return [
             Stream(
                 self._stream_numbers.setdefault(columns, len(self._stream_numbers)),
                 group,
                 columns,
-                every=slow if all(p.row.labels.get("scope") == "node" for p in group) else 1,
+                every=self._node_row_every if all(p.row.labels.get("scope") == "node" for p in group) else 1,
             )
             for columns, group in by_columns.items()
         ]

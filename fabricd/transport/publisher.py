@@ -26,6 +26,7 @@ from fabricd.config.broker import BrokerConfig
 from fabricd.model import topics
 from fabricd.model.frame import Schema
 from fabricd.transport.login import read_password, tls_context
+from fabricd.transport.prompt import PromptClient
 from fabricd.transport.spool import Key, Spool
 
 log = logging.getLogger(__name__)
@@ -77,7 +78,17 @@ class Publisher:
         self._stopping = False
         self._wake = asyncio.Event()
         self._counts = dict.fromkeys(
-            ("published", "backlog_published", "freed", "reconnects", "connect_failures", "bad_stored", "rivals", "lost"), 0
+            (
+                "published",
+                "backlog_published",
+                "freed",
+                "reconnects",
+                "connect_failures",
+                "bad_stored",
+                "rivals",
+                "lost",
+            ),
+            0,
         )
         self._stored_at = 0.0  # when the aggregator last reported
 
@@ -149,7 +160,7 @@ class Publisher:
 
     async def _connection(self) -> None:
         """One connection, until it breaks (MqttError) or the task is cancelled."""
-        client = aiomqtt.Client(
+        client = PromptClient(
             self._broker.host,
             self._broker.port,
             identifier=f"fabricd-{self._node}-{self._boot & 0xFFFFFFFF:08x}",
