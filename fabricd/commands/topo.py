@@ -64,6 +64,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _read(args: argparse.Namespace) -> Topology:
     from fabricd.config.load import load_config
+    from fabricd.ib.limits import Limits
     from fabricd.ib.transport import TransportError
     from fabricd.topology.live import take_picture
     from fabricd.topology.load import load_ibnetdiscover
@@ -73,7 +74,8 @@ def _read(args: argparse.Namespace) -> Topology:
     source = args.source or ("smp" if args.mad_socket else None)
     config = load_config(args.config, {"topology.source": source, "topology.mad_socket": args.mad_socket})
     try:
-        return take_picture(config.topology, config.fabric.name, routes=False).topology
+        patient = Limits(timeout_ms=1000, retries=2)  # nothing else waits for this process
+        return take_picture(config.topology, config.fabric.name, limits=patient, routes=False).topology
     except TransportError as error:
         kept = config.topology.cache
         other = (

@@ -11,6 +11,7 @@ import pytest
 
 from fabricd.config.topology import TopologyConfig
 from fabricd.ib.ibsim import SimTransport
+from fabricd.ib.limits import Limits
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import SWITCH, Topology
 from fabricd.topology.discovery import Discoverer, port_states, to_topology
@@ -21,6 +22,7 @@ from fabricd.topology.opensm_files import parse_lfts, parse_subnet_lst
 from fabricd.topology.tables import read_lfts, read_qos
 from tests.ibsim import Fabric, dragonfly, leaf_spine, three_tier, torus
 
+PATIENT = Limits(timeout_ms=5000)  # a simulator on a busy machine may be slow; that is not what is tested here
 NETS = {
     "fat tree": lambda: leaf_spine(6, 3, hosts=5),
     "three tiers": lambda: three_tier(2, 3, 2, 4, hosts=3, ports=16, leaf_links=2),
@@ -61,7 +63,7 @@ def facts(topology: Topology) -> tuple[object, ...]:
 
 
 def test_discovery_equals_ibnetdiscover(fabric: Fabric, transport: SimTransport) -> None:
-    topology = to_topology(Discoverer(transport).discover())
+    topology = to_topology(Discoverer(transport, PATIENT).discover())
     assert topology.rejects.total == 0
     assert facts(topology) == facts(parse_ibnetdiscover(fabric.run("ibnetdiscover").stdout))
     assert len(topology.nodes) == len(fabric.net.switches) + len(fabric.net.hosts)  # type: ignore[union-attr]
@@ -70,8 +72,8 @@ def test_discovery_equals_ibnetdiscover(fabric: Fabric, transport: SimTransport)
 
 def test_forwarding_tables_equal_dump_lfts(fabric: Fabric, transport: SimTransport) -> None:
     rejects = Rejects()
-    snapshot = Discoverer(transport).discover()
-    ours = read_lfts(transport, snapshot, rejects=rejects)
+    snapshot = Discoverer(transport, PATIENT).discover()
+    ours = read_lfts(transport, snapshot, PATIENT, rejects=rejects)
     theirs = parse_lfts(fabric.run("dump_lfts").stdout, rejects)
     assert rejects.total == 0
     assert set(ours) == set(theirs) == {g for g, found in snapshot.nodes.items() if found.switch is not None}
@@ -81,7 +83,7 @@ def test_forwarding_tables_equal_dump_lfts(fabric: Fabric, transport: SimTranspo
 
 
 def test_routes_lead_every_host_to_every_host(fabric: Fabric) -> None:
-    picture = take_picture(TopologyConfig(mad_socket=fabric.socket_name, mad_host=fabric.hosts[0]))
+    picture = take_picture(TopologyConfig(mad_socket=fabric.socket_name, mad_host=fabric.hosts[0]), limits=PATIENT)
     routes = picture.routes
     assert routes is not None
     assert routes.source == "lft"
@@ -94,25 +96,25 @@ def test_routes_lead_every_host_to_every_host(fabric: Fabric) -> None:
 
 def test_the_subnet_managers_own_list_is_the_same_fabric(fabric: Fabric, transport: SimTransport) -> None:
     listed = parse_subnet_lst((fabric.directory / "opensm-subnet.lst").read_text())
-    found = to_topology(Discoverer(transport).discover())
+    found = to_topology(Discoverer(transport, PATIENT).discover())
     assert sorted((link.a, link.b, link.rate_gbps) for link in listed.links) == sorted(
         (link.a, link.b, link.rate_gbps) for link in found.links
     )
 
 
 def test_known_descriptions_are_not_asked_again(fabric: Fabric, transport: SimTransport) -> None:
-    first = Discoverer(transport).discover()
+    first = Discoverer(transport, PATIENT).discover()
     known = {guid: found.description or "" for guid, found in first.nodes.items()}
-    again = Discoverer(transport).discover(known)
+    again = Discoverer(transport, PATIENT).discover(known)
     assert first.counts["sent"] - again.counts["sent"] == len(known)
     assert facts(to_topology(again)) == facts(to_topology(first))
 
 
 def test_quality_of_service_tables_equal_smpquery(fabric: Fabric, transport: SimTransport) -> None:
-    snapshot = Discoverer(transport).discover()
+    snapshot = Discoverer(transport, PATIENT).discover()
     guid, found = next((g, f) for g, f in snapshot.nodes.items() if f.switch is not None)
     lid = int(found.ports.lid[0]) if found.ports is not None else 0
-    sl_to_vl, arbitration = read_qos(transport, snapshot, guid, [1])[1]
+    sl_to_vl, arbitration = read_qos(transport, snapshot, guid, [1], PATIENT)[1]
     lines = fabric.run("smpquery", "sl2vl", str(lid), "1").stdout.splitlines()
     row = next(line for line in lines if line.startswith("ports: in  0, out  1:"))
     assert [int(cell) for cell in row.split("|")[1:-1]] == sl_to_vl
@@ -124,15 +126,15 @@ def test_quality_of_service_tables_equal_smpquery(fabric: Fabric, transport: Sim
 
 
 def test_a_link_that_goes_down_is_gone_and_its_ports_say_so(fabric: Fabric, transport: SimTransport) -> None:
-    before = to_topology(Discoverer(transport).discover())
+    before = to_topology(Discoverer(transport, PATIENT).discover())
     link = next(link for link in before.links if all(before.nodes[guid].type == SWITCH for guid, _ in (link.a, link.b)))
     name = before.nodes[link.a[0]].name
-    earlier = Discoverer(transport).discover()
-    assert Discoverer(transport).changed_ports(earlier) == []
+    earlier = Discoverer(transport, PATIENT).discover()
+    assert Discoverer(transport, PATIENT).changed_ports(earlier) == []
     fabric.console(f'Unlink "{name}"[{link.a[1]}]')
     try:
-        assert {link.a, link.b} & set(Discoverer(transport).changed_ports(earlier))
-        snapshot = Discoverer(transport).discover()
+        assert {link.a, link.b} & set(Discoverer(transport, PATIENT).changed_ports(earlier))
+        snapshot = Discoverer(transport, PATIENT).discover()
         after = to_topology(snapshot)
         assert {(x.a, x.b) for x in before.links} - {(x.a, x.b) for x in after.links} == {(link.a, link.b)}
         assert port_states(snapshot)[link.a][1] != "link-up"

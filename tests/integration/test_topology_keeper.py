@@ -27,6 +27,7 @@ def settings(fabric: Fabric, directory: Path) -> Config:
     config.collector.mad_socket, config.collector.mad_host = fabric.socket_name, fabric.hosts[1]
     config.topology.cache = str(directory / "topology.json")
     config.topology.settle = 0
+    config.collector.timeout_ms = 5000  # a simulator on a busy machine may be slow; that is not what is tested here
     return config
 
 
