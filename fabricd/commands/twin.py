@@ -45,6 +45,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", metavar="D", help="where trees and truth go (default: a temporary directory)")
     parser.add_argument("--begin", type=float, default=15.0, metavar="S", help="seconds until the trouble (default 15)")
     parser.add_argument("--length", type=float, default=3600.0, metavar="S", help="how long it lasts (default 3600)")
+    parser.add_argument(
+        "--slots",
+        type=int,
+        metavar="N",
+        help="steps of the model a second: finer and slower (default 1100, large: 200)",
+    )
     parser.add_argument("--no-manager", action="store_true", help="an InfiniBand subnet nobody has configured yet")
     parser.add_argument(
         "--snmp", action="store_true", default=None, help="SNMP agents for InfiniBand switches too (Ethernet has them)"
@@ -76,6 +82,8 @@ def _run(args: argparse.Namespace) -> int:
     config = load_config(args.config)
     if args.begin < 0 or args.length <= 0:
         raise UsageError(f"--begin {args.begin:g} --length {args.length:g}: times are positive")
+    if args.slots is not None and not 20 <= args.slots <= 20000:
+        raise UsageError(f"--slots {args.slots}: 20 to 20000")
     logs.set_up(config.fabric.log_format, config.fabric.log_level)
     twin = Twin(
         TwinSettings(
@@ -87,6 +95,7 @@ def _run(args: argparse.Namespace) -> int:
             begin_s=args.begin,
             length_s=args.length,
             configured=not args.no_manager,
+            slots=args.slots,
             snmp=args.snmp,
             ufm_tls=_tls(Path(args.ufm_tls)) if args.ufm_tls else None,
         )

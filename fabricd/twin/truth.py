@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from fabricd.model.ident import format_guid
 
 KEPT_WINDOWS = 600
 KEPT_MESSAGES = 100_000
-EVERY_WINDOWS = 5
+EVERY_S = 5.0
 
 
 class Truth:
@@ -28,6 +29,8 @@ class Truth:
         self._started_ns = time.time_ns()
         self._dropped = 0
         self._due = scene.window_s
+        self._next_write = 0.0
+        self._writer = 0  # process id of the copy that is writing
         graph = scene.model.graph
         self._nodes = {
             str(index): {"guid": format_guid(guid), "name": graph.topology.nodes[guid].name}
@@ -35,12 +38,13 @@ class Truth:
         }
 
     def advance(self) -> None:
-        """Close the windows that are over; every few of them the document is written again."""
+        """Close the windows that are over; every few seconds the document is written again."""
         while self._scene.model.engine.now >= self._due - 1e-9:
             self._recorder.close_window()
             self._due += self._scene.window_s
-            if (self._dropped + len(self._recorder.windows)) % EVERY_WINDOWS == 0:
-                self.write()
+        if time.monotonic() >= self._next_write and self._writer_is_done():
+            self._next_write = time.monotonic() + EVERY_S
+            self._write_aside()
         extra = len(self._recorder.windows) - KEPT_WINDOWS
         if extra > 0:
             del self._recorder.windows[:extra]
@@ -48,6 +52,28 @@ class Truth:
         messages = self._scene.model.messages.all
         if len(messages) > 2 * KEPT_MESSAGES:
             del messages[:KEPT_MESSAGES]
+
+    def _write_aside(self) -> None:
+        """Write from a copy of this process: on large fabrics it takes seconds, and the faces must not wait for it."""
+        self._writer = os.fork()
+        if self._writer == 0:
+            try:
+                os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # sockets of the faces must not live on in the copy
+                os.nice(10)
+                self.write()
+            finally:
+                os._exit(0)
+
+    def _writer_is_done(self) -> bool:
+        if self._writer and os.waitpid(self._writer, os.WNOHANG)[0]:
+            self._writer = 0
+        return self._writer == 0
+
+    def close(self) -> None:
+        """Wait for the copy that may still be writing."""
+        if self._writer:
+            os.waitpid(self._writer, 0)
+            self._writer = 0
 
     def write(self) -> None:
         """Replace the document."""

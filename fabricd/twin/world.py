@@ -29,6 +29,7 @@ from fabricd.twin.face import (
 )
 
 BYTES_PER_GBPS = 1.25e8
+FRESH_S = 0.01  # a reading serves all faces for this long
 PRIORITIES = 8  # that Ethernet standards speak of
 KEPT_EVENTS = 1000
 
@@ -106,7 +107,7 @@ class World:
             [int(graph.endpoint_of[self._port[node.first_row]]) for node in self._plan.adapters], dtype=np.int64
         )
         self._reading: Counters | None = None
-        self._reading_slot = -1
+        self._reading_time = 0.0
         self._refresh = False
         self._cc: CcSettings | None = None
         self._disabled: set[int] = set()
@@ -124,10 +125,10 @@ class World:
         return self._managed
 
     def read(self) -> Counters:
-        slot = self.model.engine.slot
-        if self._reading is None or slot != self._reading_slot:
+        now = self.model.engine.now
+        if self._reading is None or now - self._reading_time >= FRESH_S:
             self._reading = self._take()
-            self._reading_slot = slot
+            self._reading_time = now
         return self._reading
 
     def _rows(self, values: NDArray[np.generic]) -> U64:

@@ -22,6 +22,7 @@ V3_READ = tuple("fabmon" if word == "fabctl" else word for word in V3_WRITE)
 IF_X = ".1.3.6.1.2.1.31.1.1.1"
 CISCO_RECEIVED = ".1.3.6.1.4.1.9.9.813.1.2.1.3"
 ONYX_RECEIVED = ".1.3.6.1.4.1.33049.15.1.1.8"
+ONYX_STOPPED_MS = ".1.3.6.1.4.1.33049.15.1.1.9"
 ARISTA_MARKS = ".1.3.6.1.4.1.30065.3.13.1.8.1.2"
 DCBX = ".1.3.111.2.802.1.1.13.1.5.32962.5.1.4"
 FASTPATH = ".1.3.6.1.4.1.674.10895.5000.2.6132.1.1"
@@ -60,16 +61,17 @@ def twin() -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def stormed(twin: dict[str, Any]) -> tuple[str, int]:
     """The switch port at the host that asserts pause all the time: (agent, port)."""
-    for agent in twin["snmp"].values():
-        names = _hosts(agent)
-        before = walk(agent, CISCO_RECEIVED)
-        time.sleep(1)
-        grown = {key: int(value) - int(before[key]) for key, value in walk(agent, CISCO_RECEIVED).items()}
-        key, most = max(grown.items(), key=lambda item: item[1])
-        port, priority = (int(part) for part in key.split("."))
-        if most > 1000 and priority == 3 and port in names:
-            return agent, port
-    raise AssertionError("no port receives pause")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for agent in twin["snmp"].values():
+            hosts = _hosts(agent)
+            before, start = walk(agent, ONYX_STOPPED_MS), time.monotonic()
+            time.sleep(0.5)
+            after, elapsed_ms = walk(agent, ONYX_STOPPED_MS), 1000 * (time.monotonic() - start)
+            for port in hosts:
+                if int(after[f"{port}.3"]) - int(before[f"{port}.3"]) > 0.5 * elapsed_ms:
+                    return agent, port
+    raise AssertionError("no host stops its switch")
 
 
 def _hosts(agent: str) -> dict[int, str]:

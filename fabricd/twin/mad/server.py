@@ -181,7 +181,7 @@ class MadServer:
             try:
                 self._control.sendto(CONTROL.pack(MAGIC, identity, kind, length, answer), sender)
             except OSError as error:
-                log.info("management client gone before its answer: %s", error.strerror)
+                log.debug("management client gone before its answer: %s", error.strerror)
 
     def _connect(self, data: bytes) -> bytes:
         pid, queue_pair, is_sm, raw_name = CLIENT.unpack_from(data)
