@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     cases: list[tuple[int, Kind, int]] = [
-        (128, "infiniband", 1500),
-        (128, "ethernet", 1500),
+        (128, "infiniband", 2050),
+        (128, "ethernet", 2050),
         (128, "infiniband", 200),
         (128, "ethernet", 200),
         (512, "infiniband", 200),

@@ -33,6 +33,11 @@ def build(name: str, draw: Draw) -> Scene:
         topology = dragonfly_stage(draw)
     scene = set_stage(name, draw, rng, topology)
     scene.intent["scenario"] = name
+    adaptive = scene.model.settings.kind == "infiniband" and name in _ADAPTIVE_TOO and bool(rng.random() < 0.3)
+    if adaptive:
+        for level in (scene.lanes.compute, scene.lanes.storage):
+            scene.model.set_adaptive(level, True)
+    scene.intent["adaptive"] = adaptive
     maker(scene)
     return scene
 
@@ -393,4 +398,5 @@ SCENARIOS: dict[str, Callable[[Scene], None]] = {
     "deadlock": deadlock,
     "multi-tenant": multi_tenant,
 }
+_ADAPTIVE_TOO = {"quiet", "incast", "slow-receiver", "pfc-storm", "two-trees", "tp-storage", "multi-tenant"}
 _DRAGONFLY_TOO = {"quiet", "incast", "slow-receiver", "pfc-storm", "two-trees"}

@@ -148,3 +148,16 @@ def test_unknown_names_are_refused_with_the_list() -> None:
     with pytest.raises(UsageError, match="quiet allreduce incast"):
         build("nonsense", Draw(seed=1))
     assert len(SCENARIOS) == 13
+
+
+def test_adaptive_draws_say_so_and_list_route_sets() -> None:
+    def drawn(seed: int) -> Scene:
+        return build(
+            "incast", Draw(seed=seed, hosts=32, kind="infiniband", windows=15, slots=40, begin_s=2.0, length_s=8.0)
+        )
+
+    scene = next(s for s in (drawn(seed) for seed in range(40)) if s.intent["adaptive"])
+    trace = run_scene(scene)
+    assert trace.topology["adaptive"]
+    assert max(len(ports) for table in trace.topology["fib"].values() for ports in table.values()) > 1
+    assert all(e["cause"] != "ecmp_collision" for e in trace.label["episodes"])
