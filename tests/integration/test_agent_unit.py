@@ -22,7 +22,10 @@ def test_unit_is_valid(tmp_path: Path) -> None:
 
 def test_exposure(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNIT], capture_output=True, text=True, timeout=60
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", UNIT],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     match = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
     assert match is not None, done.stderr
