@@ -130,7 +130,9 @@ def test_live_frames_go_before_the_backlog(tmp_path: Path) -> None:
             return int(nodes[0]["seq"] or 0) if nodes else 0
 
         wait_for(lambda: newest() > behind, "live frames arrive")
-        wait_for(lambda: aggregator.stored("node") > behind, "the backlog arrives")
+        node.end_frames()
+        time.sleep(0.3)
+        wait_for(lambda: aggregator.stored("node") >= node.sent + 1, "the backlog arrives")
         assert aggregator.json("/api/v1/nodes")["nodes"][0]["late"] >= behind
         everything_once(aggregator, [node])
 
