@@ -47,6 +47,19 @@ class ControlConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         "/var/lib/fabricd/control/journal.db"
     )
     policy_file: Annotated[str, Meta(description="TOML file that orders remedies; empty: built-in order")] = ""
+    interval: Annotated[float, Meta(ge=0.1, le=60, description="seconds between two looks at the fabric")] = 1.0
+    latch_dir: Annotated[
+        str, Meta(description="directory in which a file named pause, freeze or revert-all sets that latch")
+    ] = "/var/lib/fabricd/control/latches"
+    approval_token_file: Annotated[
+        str, Meta(description="credential file with the token that requests over MQTT must carry; empty: none are taken")
+    ] = ""
+    pairs_file: Annotated[
+        str, Meta(description="who talks to whom, lines src,dst,priority; empty: guessed from what ports send")
+    ] = ""
+    dry_run: Annotated[
+        bool, Meta(description="adapters show what they would send and send nothing, whatever the mode")
+    ] = False
     lease_s: Annotated[
         float, Meta(gt=0, description="seconds an action stays in force unless the evidence renews it")
     ] = 300.0

@@ -75,6 +75,7 @@ class SqliteJournal:
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
+        self._writing = threading.Lock()  # one connection, several threads: transactions must not interleave
         try:
             if self.path != ":memory:":
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
@@ -91,16 +92,17 @@ class SqliteJournal:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        try:
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._writing:
             try:
-                yield self._db
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise FabricdError(f"journal {self.path}: {error}") from None
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._db
+                except BaseException:
+                    self._db.execute("ROLLBACK")
+                    raise
+                self._db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise FabricdError(f"journal {self.path}: {error}") from None
 
     def save(self, action: Action) -> None:
         """Insert or update an action; events not seen before are appended to the audit trail."""

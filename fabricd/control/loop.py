@@ -16,15 +16,18 @@ import msgspec
 import numpy as np
 
 from fabricd.config.control import ControlConfig
-from fabricd.control.adapters.base import Adapter, AdapterError
+from fabricd.control.adapters.base import Adapter
 from fabricd.control.advice import advice
 from fabricd.control.guard import refusals
 from fabricd.control.journal import Journal
+from fabricd.control.ledger import Ledger
 from fabricd.control.life import Clock, Life
+from fabricd.control.managers import Managers
 from fabricd.control.policy import PolicyFile
 from fabricd.control.predict import predict
 from fabricd.control.propose import Predictor, Proposed, propose
-from fabricd.control.remedies.base import Levers, NotPossible, Situation, port_ref
+from fabricd.control.records import baseline_of, lease_of, verdict_of
+from fabricd.control.remedies.base import NotPossible, Situation, port_ref
 from fabricd.control.remedies.routing import BAD_LINK, repaired
 from fabricd.control.state import State, average
 from fabricd.control.traffic import Pair, Traffic, estimate
@@ -83,9 +86,10 @@ class Loop:
         predictor: Predictor = predict,
     ) -> None:
         self.config, self.policy, self.journal = config, policy, journal
-        self.adapters, self.clock, self.predictor = adapters, clock, predictor
+        self.clock, self.predictor = clock, predictor
         self.life = Life(journal, adapters, clock)
-        self.levers = Levers()
+        self.ledger = Ledger(config.mode, journal, adapters, clock)
+        self.managers = Managers(adapters)
         self.advice: dict[str, dict[str, Any]] = {}  # verdict id -> what a person should do
         self.timings: list[float] = []  # own seconds from looking at a verdict to the read-back, per action
         self._states: deque[State] = deque(maxlen=KEPT_STATES)
@@ -93,26 +97,8 @@ class Loop:
         self._pending: dict[str, _Pending] = {}  # by verdict id
         self._look_again: dict[str, int] = {}
         self._good_since: dict[str, int] = {}
-        self._epochs: dict[str, str] = {}
 
     # ---------------------------------------------------------------- start
-
-    def probe(self) -> None:
-        """Ask every adapter what it may write. One that does not answer can write nothing."""
-        levers = Levers()
-        for name, adapter in self.adapters.items():
-            try:
-                found = adapter.probe()
-            except AdapterError as error:
-                log.warning("adapter %s: %s", name, error)
-                continue
-            for item in found:
-                key = (name, item.name)
-                if item.writable:
-                    levers.writable[key] = levers.writable.get(key, frozenset()) | {item.device}
-                elif item.why:
-                    levers.why_not[key] = item.why
-        self.levers = levers
 
     def start(self) -> None:
         """After any end of the last run: what was under way is taken back, what stood is read again (unless frozen)."""
@@ -120,7 +106,7 @@ class Loop:
             if "freeze" not in self.journal.latches():
                 for action in self.life.reconcile():
                     log.warning("action %s: %s after a restart", action.id, action.state)
-        self.probe()
+        self.managers.probe()
 
     # ---------------------------------------------------------------- one step
 
@@ -158,23 +144,11 @@ class Loop:
 
     def _restarts(self) -> None:
         """A manager that restarted or failed over may have forgotten our levers: read them all again before anything else."""
-        changed = []
-        for name, adapter in self.adapters.items():
-            epoch = getattr(adapter, "epoch", None)
-            if epoch is None:
-                continue
-            try:
-                now = str(epoch())
-            except AdapterError as error:
-                log.warning("adapter %s: %s", name, error)
-                continue
-            if self._epochs.setdefault(name, now) != now:
-                changed.append(name)
-            self._epochs[name] = now
+        changed = self.managers.restarted()
         if changed:
             log.warning("restarted or failed over: %s; reading every lever in force again", ", ".join(changed))
             self.life.reconcile()
-            self.probe()
+            self.managers.probe()
 
     def _request(self, verb: str, action_id: str, who: str, inputs: Inputs) -> None:
         action = self.journal.load(action_id)
@@ -209,7 +183,7 @@ class Loop:
         watch = self._watches.get(action.id)
         if watch is None:
             at = next((event.at_ns for event in action.events if event.state == "confirmed"), self.clock())
-            watch = self._watches[action.id] = Watch(_baseline(action), at)
+            watch = self._watches[action.id] = Watch(baseline_of(action), at)
         return watch
 
     def _verify(self, action: Action, state: State) -> None:
@@ -220,11 +194,11 @@ class Loop:
         if outcome == "wait" and not late:
             return
         self.life.verify(action, outcome == "helped", detail or "no figures before the deadline")
-        self._note(action.proposal, "acted", watch, {"result": action.state, "detail": detail})
+        self.ledger.note(action.proposal, "acted", watch, {"result": action.state, "detail": detail})
 
     def _renew(self, action: Action, inputs: Inputs) -> None:
         """While the evidence lasts; else the lease runs out, which is the trial whether it is still needed."""
-        lease = _lease_of(action, self.config.lease_s)
+        lease = lease_of(action, self.config.lease_s)
         if action.lease_until_ns - self.clock() > lease // 2 or action.proposal.time_limited:
             return
         if action.proposal.cause in BAD_LINK:
@@ -240,7 +214,7 @@ class Loop:
     def _repaired(self, action: Action, inputs: Inputs) -> bool | None:
         """True: release. False: good, but not for long enough. None: still bad, or not known to be good."""
         try:
-            situation = self._situation(_as_verdict(action), inputs)
+            situation = self._situation(verdict_of(action), inputs)
             good = situation is not None and repaired(situation)
         except NotPossible:
             good = False
@@ -263,8 +237,8 @@ class Loop:
             inputs.state,
             inputs.routes,
             Traffic([], np.zeros(0), np.zeros(0), [], guessed=True),
-            self.levers,
-            self._read,
+            self.managers.levers,
+            self.managers.read,
             inputs.ethernet,
             average(earlier) if earlier else None,
         )
@@ -278,12 +252,6 @@ class Loop:
             grew=verdict.cause not in UNCHANGED_LOAD,
         )
         return situation
-
-    def _read(self, lever: Any) -> Any:
-        adapter = self.adapters.get(lever.adapter)
-        if adapter is None:
-            raise AdapterError(f"adapter {lever.adapter} is not configured")
-        return adapter.read(lever)
 
     def _consider(self, verdict: Verdict, inputs: Inputs) -> None:
         actions = self.journal.actions(newest=500)
@@ -302,9 +270,9 @@ class Loop:
         reasons = self._refusals(pending.made.proposal, inputs)
         pending.reasons = reasons
         if self.config.mode == "observe":
-            self._observe(verdict, pending, inputs)
+            self._observe(verdict, pending, inputs.state)
         elif reasons:
-            self._note(pending.made.proposal, "waiting", None, {"refused": reasons})
+            self.ledger.note(pending.made.proposal, "waiting", None, {"refused": reasons})
         else:
             self._admit(verdict, pending.made, began)
 
@@ -394,58 +362,29 @@ class Loop:
         return min(MOST_BACK_OFF, int(2**trials))
 
     def _push(self, action: Action, note: str, began: float) -> None:
-        if self.life.push(action, _lease_of(action, self.config.lease_s)):
+        if self.life.push(action, lease_of(action, self.config.lease_s)):
             pushed = next(event for event in action.events if event.state == "pushed")
             device = sum(answer["device_s"] for answer in pushed.data["answers"])
             self.timings.append(time.perf_counter() - began - device)
-        self._note(action.proposal, "acted", None, {"result": action.state, **({"note": note} if note else {})})
+        self.ledger.note(action.proposal, "acted", None, {"result": action.state, **({"note": note} if note else {})})
 
-    # ---------------------------------------------------------------- trust ledger
-
-    def _observe(self, verdict: Verdict, pending: _Pending, inputs: Inputs) -> None:
+    def _observe(self, verdict: Verdict, pending: _Pending, state: State | None) -> None:
         """What would have been done, and what then happened without it."""
-        if pending.watch is None:
-            pending.watch = Watch(self._baseline(verdict, pending.made), self.clock())
-            self._note(pending.made.proposal, "would act", pending.watch, self._would(pending))
-        if inputs.state is not None and pending.watch.seen + pending.watch.blind < self.config.verify_within_intervals:
-            pending.watch.see(inputs.state)
-            if pending.watch.seen + pending.watch.blind >= self.config.verify_within_intervals:
-                self._note(pending.made.proposal, "would act", pending.watch, self._would(pending))
-
-    def _would(self, pending: _Pending) -> dict[str, Any]:
-        sends: list[str] = []
-        for change in pending.made.proposal.changes:
-            adapter = self.adapters.get(change.lever.adapter)
-            if adapter is not None:
-                try:
-                    sends += adapter.plan(change).shown
-                except AdapterError as error:
-                    sends.append(f"cannot be planned: {error}")
-        return {"would_send": sends, "refused": pending.reasons}
-
-    def _note(self, proposal: Proposal, what: str, watch: Watch | None, more: dict[str, Any]) -> None:
-        entry: dict[str, Any] = {
-            "what": what,
-            "mode": self.config.mode,
-            "verdict": proposal.verdict_id,
-            "cause": proposal.cause,
-            "remedy": proposal.remedy,
-            "why": proposal.why,
-            "predicted_gain": proposal.gain,
-            **more,
-        }
-        if watch is not None:
-            entry["stall_before"] = watch.baseline.stall
-            entry["stall_after"] = watch.stall
-            entry["intervals"] = watch.seen
-        self.journal.note(proposal.id, self.clock(), entry)
+        watch, most = pending.watch, self.config.verify_within_intervals
+        if watch is None:
+            watch = pending.watch = Watch(self._baseline(verdict, pending.made), self.clock())
+            self.ledger.would(pending.made.proposal, watch, pending.reasons)
+        if state is not None and watch.seen + watch.blind < most:
+            watch.see(state)
+            if watch.seen + watch.blind >= most:
+                self.ledger.would(pending.made.proposal, watch, pending.reasons)
 
     def _forget_ended(self, inputs: Inputs) -> None:
         """Verdicts that ended: their proposals are no more; approvals nobody gave are refused."""
         for verdict_id in [v for v in self._pending if v not in inputs.verdicts]:
             pending = self._pending.pop(verdict_id)
             if self.config.mode == "observe" and pending.watch is not None:
-                self._note(pending.made.proposal, "would act", pending.watch, {**self._would(pending), "ended": True})
+                self.ledger.would(pending.made.proposal, pending.watch, pending.reasons, ended=True)
         for book in (self.advice, self._look_again):
             for verdict_id in [v for v in book if v not in inputs.verdicts]:
                 del book[verdict_id]
@@ -456,32 +395,3 @@ class Loop:
         for action_id in [a for a in self._watches if a not in alive]:
             del self._watches[action_id]
             self._good_since.pop(action_id, None)
-
-
-def _admission(action: Action) -> dict[str, Any]:
-    return next((event.data for event in action.events if event.state == "admitted"), {})
-
-
-def _baseline(action: Action) -> Baseline:
-    data = _admission(action).get("baseline")
-    if data is None:
-        return Baseline(victims=[], priority=None, stall=0.0, others={})
-    return msgspec.convert(data, Baseline)
-
-
-def _lease_of(action: Action, default_s: float) -> int:
-    return int(float(_admission(action).get("lease_s", default_s)) * NS)
-
-
-def _as_verdict(action: Action) -> Verdict:
-    """The verdict an action was made for, as far as the journal keeps it."""
-    roots = [(root[0], root[1]) for root in _admission(action).get("root", [])]
-    at = action.proposal.created_ns
-    return Verdict(
-        id=action.proposal.verdict_id,
-        start=at,
-        detected_at=at,
-        roots=roots,
-        cause=msgspec.convert(action.proposal.cause, type=Any),
-        confidence=1.0,
-    )

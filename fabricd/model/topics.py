@@ -56,6 +56,16 @@ def control(fabric: str, word: str) -> str:
     return f"{ROOT}/{_part(fabric)}/control/{_part(word)}"
 
 
+def action(fabric: str, action_id: str) -> str:
+    """Retained, by the controller: an action and its life so far, or advice where nothing is done; cleared when it is old."""
+    return f"{ROOT}/{_part(fabric)}/actions/{_part(action_id)}"
+
+
+def request(fabric: str, action_id: str) -> str:
+    """To the controller: ``{"verb": "approve", "who": …, "token": …}`` for an action. Not retained."""
+    return f"{ROOT}/{_part(fabric)}/requests/{_part(action_id)}"
+
+
 def lease(fabric: str, name: str) -> str:
     """Retained: who holds a lease, such as a shard of the switches to sweep."""
     return f"{ROOT}/{_part(fabric)}/lease/{_part(name)}"

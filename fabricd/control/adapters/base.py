@@ -6,7 +6,7 @@ is in ``devices/``, decisions are in ``control/``.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -78,4 +78,13 @@ class Adapter(Protocol):
 
     def read_back(self, lever: Lever) -> Any:
         """The value as the device plane has it (not as the manager claims). Raises Unreachable."""
+        ...
+
+
+@runtime_checkable
+class Restarts(Protocol):
+    """An adapter whose manager may restart or fail over, and then has to be read again."""
+
+    def epoch(self) -> str:
+        """A text that changes when the manager restarted or another one took over. Raises Unreachable."""
         ...
