@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fabricd.config.root import Config
     from fabricd.daemons.up import Running
 
+TWIN_SLOTS = 500  # steps of the model a second: leaves most of a small machine to the rest
+
 _EPILOG = """\
 examples:
   fabricd up                        this node, on an embedded broker; Ctrl-C stops and cleans up
@@ -87,6 +89,7 @@ async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
 
 def _twin_arguments(args: argparse.Namespace) -> list[str]:
     given = {"--seed": args.seed, "--hosts": args.hosts}
+    given["--slots"] = TWIN_SLOTS
     return [text for option, value in given.items() if value is not None for text in (option, str(value))]
 
 

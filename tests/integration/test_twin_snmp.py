@@ -61,16 +61,17 @@ def twin() -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def stormed(twin: dict[str, Any]) -> tuple[str, int]:
     """The switch port at the host that asserts pause all the time: (agent, port)."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    # On a busy machine the fabric's time runs slower than ours, so ports are compared with each other.
+    stopped: dict[tuple[str, int], int] = {}
+    for _ in range(10):
         for agent in twin["snmp"].values():
-            hosts = _hosts(agent)
-            before, start = walk(agent, ONYX_STOPPED_MS), time.monotonic()
-            time.sleep(0.5)
-            after, elapsed_ms = walk(agent, ONYX_STOPPED_MS), 1000 * (time.monotonic() - start)
-            for port in hosts:
-                if int(after[f"{port}.3"]) - int(before[f"{port}.3"]) > 0.5 * elapsed_ms:
-                    return agent, port
+            before = walk(agent, ONYX_STOPPED_MS)
+            time.sleep(0.3)
+            after = walk(agent, ONYX_STOPPED_MS)
+            for port in _hosts(agent):
+                stopped[agent, port] = int(after[f"{port}.3"]) - int(before[f"{port}.3"])
+        if max(stopped.values()) > 0:
+            return max(stopped, key=lambda key: stopped[key])
     raise AssertionError("no host stops its switch")
 
 

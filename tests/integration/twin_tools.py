@@ -18,7 +18,9 @@ TOOLS_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 @contextmanager
 def running_twin(scenario: str, *arguments: str) -> Iterator[dict[str, Any]]:
-    """``fabricd twin`` as a process of its own; gives its addresses."""
+    """``fabricd twin`` as a process of its own, with a coarse model that a busy machine can follow; gives its addresses."""
+    if "--slots" not in arguments:
+        arguments += ("--slots", "150")
     twin = subprocess.Popen(
         [sys.executable, "-m", "fabricd", "twin", scenario, "--json", *arguments],
         stdout=subprocess.PIPE,
