@@ -55,11 +55,11 @@ class Aggregator:
             found.append(f"the disk refuses frames: {self.config.aggregator.recording_dir}")
         return found
 
-    def rebuild(self) -> None:
+    async def rebuild(self) -> None:
         """Read the recording of the last run, where there is one."""
         if self.recording is None:
             return
-        count = rebuild(self.ingest, self.recording)
+        count = await rebuild(self.ingest, self.recording)
         self.ingest.recording = self.recording
         if count:
             log.info("%d records read, %d nodes, %d rejects", count, len(self.store.nodes), self.ingest.rejects.total)
@@ -100,7 +100,7 @@ async def run_aggregator(config: Config, ready: Callable[[str], None], made: Cal
     aggregator = Aggregator(config)
     made(aggregator)
     listener = bind_unix(config.aggregator.socket)
-    aggregator.rebuild()
+    await aggregator.rebuild()
     ready(f"fabric {config.fabric.name}, broker {config.broker.host}:{config.broker.port}")
     async with asyncio.TaskGroup() as group:
         group.create_task(aggregator.run())

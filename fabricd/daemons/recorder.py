@@ -28,7 +28,7 @@ class Recorder:
 
     async def run(self, ready: Callable[[str], None], seconds: float | None) -> None:
         """Record until cancelled, or for so many seconds."""
-        rebuild(self._ingest, self._recording)
+        await rebuild(self._ingest, self._recording)
         self._ingest.recording = self._recording
         ready("recording")
         with contextlib.suppress(TimeoutError):

@@ -107,7 +107,7 @@ async def run_up(
     async with EmbeddedBroker(max_payload=config.broker.max_payload_kb << 10) as broker:
         settle(config, state_dir, broker.port)
         aggregator = Aggregator(config)
-        aggregator.rebuild()
+        await aggregator.rebuild()
         listener = _listen(config, port_is_a_wish)
         async with asyncio.TaskGroup() as group:
             group.create_task(aggregator.run())

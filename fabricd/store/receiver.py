@@ -214,8 +214,10 @@ def client_id(fabric: str) -> str:
     return f"fabricd-aggregator-{fabric}"
 
 
-def rebuild(ingest: Ingest, recording: Recording) -> int:
+async def rebuild(ingest: Ingest, recording: Recording) -> int:
     """Fill the columns from the recording at start; returns how many records were read. Damage is counted in ``ingest.rejects``.
+
+    Gives way now and then, so that a signal to stop is heard while gigabytes are read.
 
     Raises FabricdError when the directory cannot be read.
     """
@@ -225,6 +227,8 @@ def rebuild(ingest: Ingest, recording: Recording) -> int:
             for record in read_segment(path, ingest.rejects):
                 ingest.replay(record)
                 count += 1
+                if count % 1000 == 0:
+                    await asyncio.sleep(0)
     except OSError as error:
         raise FabricdError(f"recording {recording.directory}: {error.strerror}") from None
     return count

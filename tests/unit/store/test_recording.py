@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -26,7 +27,7 @@ def aggregator(directory: Path, limit: int = 64 << 20, segment: int | None = Non
     """An ingest over a recording, filled from what is there: as after a start."""
     ingest = Ingest(Store(FABRIC), FABRIC)
     recording = Recording(directory, limit, ingest.preamble, segment)
-    rebuild(ingest, recording)
+    asyncio.run(rebuild(ingest, recording))
     ingest.recording = recording
     return ingest
 
@@ -208,6 +209,13 @@ def test_notes_travel_with_the_frames(tmp_path: Path) -> None:
     playback = Playback(tmp_path)
     assert playback.notes == [{"note": "topology", "links": 3}]
     assert playback.rejects.counts == {"note_syntax": 1}
+
+
+def test_an_empty_segment_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "00000000.fbrec").touch()
+    rejects = Rejects()
+    assert list(read_segment(tmp_path / "00000000.fbrec", rejects)) == []
+    assert rejects.counts == {"segment_torn": 1}
 
 
 def test_no_recording_there(tmp_path: Path) -> None:
