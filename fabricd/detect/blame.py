@@ -95,6 +95,22 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
     return out_graph
 
 
+def unexplained(fabric: Fabric, graph: Graph, params: Params) -> list[Candidate]:
+    """Waits that enter a switch in which nothing visible can be the reason, one candidate a switch (its lowest port's number)."""
+    ports = np.flatnonzero(graph.unexplained[:-1])
+    found = []
+    switches = fabric.node[fabric.peer[ports]]
+    for switch in np.unique(switches):
+        held = ports[switches == switch]
+        mass = float(graph.stall[held].sum())
+        if mass >= params.mean_mass:
+            at = int(np.flatnonzero(fabric.node == switch)[0])
+            ones = np.ones(len(held))
+            # Told late: a hidden slow link looks like this until its plateau is long enough.
+            found.append(Candidate(at, "blind", mass, held, ones, ones > 0, params.clear / 2))
+    return found
+
+
 def _roots(fabric: Fabric, graph: Graph, active: Bools, params: Params) -> list[Candidate]:
     size = fabric.size
     wait, passing, stall = graph.wait, graph.passing, graph.stall

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.detect.blame import Graph, evidence, graph
+from fabricd.detect.blame import Graph, evidence, graph, unexplained
 from fabricd.detect.capacity import Capacity
 from fabricd.detect.causes import name_cause
 from fabricd.detect.episodes import Candidate, Episode, Episodes, Key
@@ -87,6 +87,8 @@ class Detector:
             if found is not None:
                 for candidate in found.candidates:
                     self._take(candidate, features, found, prio, window)
+                for candidate in unexplained(self.fabric, found, self.params):
+                    self._see(candidate, features, prio, window, {})
         for prio, candidate in mismatches(self.fabric, window, self.control, self.params):
             self._see(candidate, features, prio, window, {})
         self._capacity.update(window, features.tx[:-1].sum(axis=1), [self._shares[prio] for prio in data])
@@ -215,6 +217,8 @@ class Detector:
         if episode.key.kind == "cycle":
             most = max(episode.cycle.values())
             return [p for p, n in episode.cycle.items() if n >= 0.5 * most]
+        if episode.key.kind == "blind":
+            return []  # a place that is not seen is never named as the root
         port = episode.key.port
         return [int(self.fabric.peer[port]) if episode.key.kind == "host" else port]
 

@@ -71,6 +71,8 @@ class VerdictMaker:
         """Same roots, priority and start = same verdict, wherever it is computed."""
         key = finding.episode.key
         where = ",".join(f"{node}:{port}" for node, port in (self.fabric.ports[p] for p in sorted(finding.roots)))
+        if key.kind == "blind":
+            where = str(self.fabric.ports[key.port][0])
         text = f"{where}|{self.priorities[key.prio]}|{key.kind}|{finding.episode.start}"
         return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
@@ -140,6 +142,11 @@ class VerdictMaker:
             for name, text in _UNSEEN.items()
             if unseen.get(name)
         ]
+        if finding.episode.key.kind == "blind":
+            guid = self.fabric.ports[finding.episode.key.port][0]
+            out.append(
+                f"where the wait ends: it enters {self.fabric.topology.nodes[guid].name} and nothing seen there explains it"
+            )
         if self.assumed_routes:
             out.append("routes: every shortest path was assumed, no forwarding table was readable")
         if finding.episode.shared:
