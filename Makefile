@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 
 .PHONY: run base test setup lint packages unit bench score clean
 run: base setup
-	$(BIN)/fabricd up
+	@if ls /sys/class/infiniband/* >/dev/null 2>&1; then exec $(BIN)/fabricd up; else exec $(BIN)/fabricd up --twin incast; fi
 
 test: packages setup lint unit
 

@@ -74,6 +74,8 @@ async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
                 reading = await asyncio.to_thread(read_once, config)
                 sources = local_sources(state)
                 found, words = _found_json(reading), _found_words(reading)
+                if all(source.name != "collector" for source in sources):
+                    words.append("  switch ports  not swept: no umad device this user may open")
 
             def announce(running: Running) -> None:
                 if args.json:
@@ -122,11 +124,7 @@ def _found_words(found: dict[str, Any]) -> list[str]:
 
 
 def _running_words(running: Running) -> list[str]:
-    lines = []
-    if "collector" not in running.sources:
-        lines.append("  switch ports  not swept: no umad device this user may open")
     return [
-        *lines,
         f"  broker        {running.broker} (embedded, loopback only)",
         f"  status page   {running.url}/",
         f"  metrics       {running.url}/metrics",

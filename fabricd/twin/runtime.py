@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import shutil
 import tempfile
@@ -24,11 +25,13 @@ from fabricd.twin import http
 from fabricd.twin.face import PlanNode
 from fabricd.twin.http import Tls
 from fabricd.twin.mad.server import MadServer
-from fabricd.twin.snmp.agents import SnmpAgents
+from fabricd.twin.snmp.agents import SnmpAgents, snmpd_is_installed
 from fabricd.twin.sysfs.trees import Flags, Trees
 from fabricd.twin.truth import Truth
 from fabricd.twin.ufm.server import UfmServer
 from fabricd.twin.world import World
+
+log = logging.getLogger(__name__)
 
 STEP_S = 0.004  # how often the model catches up with the wall clock
 MOST_S = 0.05  # it catches up on at most: on a machine too slow for the model the fabric's time runs slower
@@ -109,7 +112,7 @@ class Twin:
                 self.trees.create()
             except OSError as error:
                 raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
-            if self.settings.snmp if self.settings.snmp is not None else not self.infiniband:
+            if self._wants_snmp():
                 self._snmp = SnmpAgents(self.world, self.directory / "snmp")
                 await self._snmp.start()
                 stack.push_async_callback(self._snmp.stop)
@@ -122,6 +125,16 @@ class Twin:
                 if self.mad is not None:
                     self._serve_ufm(group, self.mad)
                 ready(self.addresses())
+
+    def _wants_snmp(self) -> bool:
+        if self.settings.snmp is not None:
+            return self.settings.snmp
+        if self.infiniband:
+            return False
+        if not snmpd_is_installed():
+            log.warning("snmpd is not installed (Debian package snmpd): the switches have no SNMP agents")
+            return False
+        return True
 
     def _serve_ufm(self, group: asyncio.TaskGroup, mad: MadServer) -> None:
         self.ufm = UfmServer(self.world, mad)

@@ -50,7 +50,7 @@ class SnmpAgents:
 
     async def start(self) -> None:
         """Start them all. Raises FabricdError when snmpd is missing or does not come up."""
-        if shutil.which("snmpd", path=_path()) is None:
+        if not snmpd_is_installed():
             raise FabricdError("snmpd is not installed: the switches' SNMP agents need it (Debian package snmpd)")
         switches = self._fabric.plan.switches
         results = await asyncio.gather(*(self._start(switch) for switch in switches), return_exceptions=True)
@@ -110,6 +110,10 @@ class SnmpAgents:
             except TimeoutError:
                 running.process.kill()
         self._running.clear()
+
+
+def snmpd_is_installed() -> bool:
+    return shutil.which("snmpd", path=_path()) is not None
 
 
 def _tell(name: str, task: asyncio.Task[None]) -> None:
