@@ -30,7 +30,7 @@ FABRICS: dict[str, Callable[[], Net]] = {
     "B": lambda: three_tier(8, 16, 8, 64, hosts=14, ports=36, core_links=2),
     "C": lambda: three_tier(32, 18, 9, 81, hosts=9, ports=36),
 }
-FURTHER = {"A": 100, "B": 30, "C": 10}  # more where a sweep is short against the start of a process
+FURTHER = {"A": 30, "B": 10, "C": 10}  # more where a sweep is short against the start of a process
 ROOT = Path(__file__).parents[1]
 # The command itself, and what its main thread used.
 SWEEP = """
