@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -71,11 +72,10 @@ class KernelSampler(threading.Thread):
 
 
 def traffic() -> list[subprocess.Popen[bytes]]:
-    common = ["ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-n", "100000000", "-s", "4096"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen(common, **quiet)
-    time.sleep(1)
-    return [server, subprocess.Popen([*common, "10.9.0.1"], **quiet)]
+    """Two ends of a ping-pong over rxe0, each begun again when it ends: the client may come before the server listens."""
+    pingpong = "ibv_rc_pingpong -d rxe0 -g 1 -n 100000000 -s 4096"
+    loops = [f"while :; do {pingpong} {peer} >/dev/null 2>&1; sleep 0.3; done" for peer in ("", "10.9.0.1")]
+    return [subprocess.Popen(["bash", "-c", loop], start_new_session=True) for loop in loops]
 
 
 def measure(work: Path) -> dict[str, Any]:
@@ -85,13 +85,13 @@ def measure(work: Path) -> dict[str, Any]:
     api = work / "aggregator.sock"
     (work / "fabricd.toml").write_text(
         f'[broker]\nport = {port}\n[agent]\nnode = "guest"\nspool_dir = "{work}/spool"\n'
-        f'[aggregator]\nrecording_dir = "{work}/recording"\nsocket = "{api}"\n'
+        f'[aggregator]\nrecording_mb = 16\nrecording_dir = "{work}/recording"\nsocket = "{api}"\n'
     )
     log = (work / "log").open("wb")
     commands = [["mosquitto", "-c", str(work / "mosquitto.conf")]]
     commands += [[FABRICD, name, "--config", str(work / "fabricd.toml")] for name in ("aggregator", "agent")]
     processes = [subprocess.Popen(command, stdout=log, stderr=log) for command in commands]
-    processes += traffic()
+    loops = traffic()
     sampler = KernelSampler()
     try:
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(api)), base_url="http://aggregator") as client:
@@ -101,7 +101,12 @@ def measure(work: Path) -> dict[str, Any]:
                 found = [c for p in ports for c in p["counters"] if c["raw"] == "sent_pkts" and c["rate"]]
                 return (found[0]["value"], found[0]["rate"]) if found else None
 
-            wait_for("a rate of rxe0", reading, 90)
+            try:
+                wait_for("a rate of rxe0", reading, 150)
+            except AssertionError as error:
+                raise AssertionError(
+                    f"{error}\n{client.get('/api/v1/nodes').text}\n{client.get('/readyz').text}"
+                ) from None
             sampler.start()
             time.sleep(1.5)
             seen: list[tuple[int, float]] = []
@@ -118,6 +123,8 @@ def measure(work: Path) -> dict[str, Any]:
         raise AssertionError(f"{error}\n{(work / 'log').read_text(errors='replace')[-3000:]}") from None
     finally:
         sampler.stop.set()
+        for loop in loops:
+            os.killpg(loop.pid, signal.SIGKILL)
         for process in reversed(processes):
             process.terminate()
         for process in processes:
