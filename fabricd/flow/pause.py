@@ -39,9 +39,7 @@ class PauseControl:
         if buffers.xoff_bytes is None and float(pool[graph.is_switch].min(initial=np.inf)) < 16 * quantum:
             raise ValueError("switch memory is too small for its ports: raise pool_bytes or lower quantum_bytes")
         self.pool = pool
-        slowest = float(graph.rate[graph.endpoints].min()) if len(graph.endpoints) else float(graph.rate.min())
-        faster = np.floor(np.log2(np.maximum(graph.rate / slowest, 1.0)))
-        self.alpha = 0.5 ** np.maximum(buffers.alpha_shift - faster, 0.0)  # [P]
+        self.alpha = 0.5**buffers.alpha_shift
         self.fixed = None if buffers.xoff_bytes is None else float(buffers.xoff_bytes * slow)
         host = buffers.host_bytes * slow if buffers.host_bytes is not None else 12 * quantum
         self.host_threshold = float(host)

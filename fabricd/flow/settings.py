@@ -23,8 +23,7 @@ class BufferSettings:
     """Switch packet memory.
 
     Ethernet: one shared pool per switch, accounted at the ingress; the XOFF threshold of an ingress is
-    ``free shared bytes >> alpha_shift`` (halved shift per doubling of rate over the slowest host link, as shared-buffer
-    switches are configured), or ``xoff_bytes`` when that is given. Headroom is apart from the pool.
+    ``free shared bytes >> alpha_shift``, or ``xoff_bytes`` when that is given. Headroom is apart from the pool.
     InfiniBand: ``vl_bytes`` per ingress and VL, advertised upstream as credits.
     """
 
