@@ -56,10 +56,11 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
     if not active.any():
         return None
     backlog, queue = evidence(features, prio, params)
-    rows: list[Ints] = []
-    columns: list[Ints] = []
-    values: list[Array] = []
-    traffic: list[Array] = []
+    none = np.zeros(0, np.intp)
+    rows: list[Ints] = [none]  # empty when only ports towards hosts wait
+    columns: list[Ints] = [none]
+    values: list[Array] = [np.zeros(0, np.float32)]
+    traffic: list[Array] = [np.zeros(0, np.float32)]
     unexplained = np.zeros(size, np.bool_)
     for number, block in enumerate(fabric.blocks):
         held = active[block.into]

@@ -144,6 +144,10 @@ class Detector:
         self, candidate: Candidate, features: Features, prio: int, window: Window, facts: dict[str, float]
     ) -> Episode:
         stall = features.stall[:, prio]
+        guessed = float(features.estimated[candidate.held, prio].mean()) if len(candidate.held) else 0.0
+        trust = 1.0 - guessed * (1.0 - self.params.estimate_trust)
+        candidate.mass *= trust
+        candidate.clarity *= trust
         episode = self._episodes.see(window.t_ns, window.interval_ns, prio, candidate, stall, facts)
         for name, seen in (("estimated", features.estimated), ("inferred", features.unknown)):
             if seen[candidate.held, prio].any():

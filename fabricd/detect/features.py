@@ -6,6 +6,7 @@ end sent. Order for the volume: the port's own bytes, the other end's received b
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.window import Window
 
+FRAME_BOUNDS = 30  # ports with pauses that must have been seen before frames are turned into time
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
@@ -45,6 +47,7 @@ class FeatureMaker:
     def __init__(self, fabric: Fabric, control: int | None) -> None:
         self.fabric = fabric
         self.control = control
+        self._bounds: deque[npt.NDArray[np.float32]] = deque(maxlen=50)
         self._per_frame = np.nan  # share of a second one XOFF stops a port
 
     def make(self, window: Window, slower: Floats) -> Features:
@@ -81,6 +84,17 @@ class FeatureMaker:
             pfc_sent=_pad(np.nan_to_num(sent)),
         )
 
+    def _bound_frame(self, count: Floats, room: Floats) -> None:
+        """No duration anywhere: a frame cannot have stopped a port for longer than the port's idle time (``room``, in
+        seconds). Ports that are busy in spite of many frames bound it best; before enough of them were seen the
+        stall is unknown rather than guessed."""
+        some = np.nan_to_num(count) >= 3
+        if some.any():
+            self._bounds.append((np.broadcast_to(room, count.shape)[some] / count[some]).astype(np.float32))
+        known = np.concatenate(self._bounds) if self._bounds else np.zeros(0, np.float32)
+        if len(known) >= FRAME_BOUNDS:
+            self._per_frame = float(np.quantile(known, 0.1))
+
     def _stall(self, window: Window, use: Floats, shape: tuple[int, ...]) -> tuple[Floats, Bools, Bools]:
         wait, paused = window.rate("xmit_wait_ns"), window.rate("paused_ns")
         stall = np.full(shape, np.nan)
@@ -93,15 +107,10 @@ class FeatureMaker:
         paced = measured & (np.nan_to_num(frames) > 0)
         if paced.any():
             self._per_frame = float(np.median(stall[paced] / frames[paced]))
-        elif (np.nan_to_num(frames) > 0).any() and not measured.any():
-            # No duration anywhere: a frame cannot have stopped a port for longer than the port's idle time. The ports that are
-            # busy in spite of many frames bound it best.
-            some = np.nan_to_num(frames) * window.interval_ns * 1e-9 >= 3
-            if some.any():
-                bound = float(np.quantile(np.broadcast_to(room, shape)[some] / frames[some], 0.05))
-                self._per_frame = bound if np.isnan(self._per_frame) else min(bound, 1.02 * self._per_frame)
-        per_frame = 0.0 if np.isnan(self._per_frame) else self._per_frame
-        estimate = np.minimum(room, frames * per_frame)
+        elif not measured.any():
+            seconds = window.interval_ns * 1e-9
+            self._bound_frame(frames * seconds, room * seconds)
+        estimate = np.where(frames == 0, 0.0, np.minimum(room, frames * self._per_frame))
         if window.pausing is not None:
             # An XOFF that was never taken back holds the other end, although no new frame is seen.
             still = (window.pausing[self.fabric.peer] > 0) & (frames == 0)

@@ -31,6 +31,7 @@ class Params:
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
     full: float = 0.95  # an egress that sends or waits this share of two intervals may have a standing queue
     gap: int = 3  # intervals without evidence an episode survives
+    estimate_trust: float = 0.7  # what a stall estimated from pause frames counts against a measured one
     tail: float = 0.1  # an interval with less than this share of the mean mass no longer moves the end of an episode
     affected_share: float = 0.02  # a port is affected when the root holds it this share of the episode
     affected_least: float = 0.4  # ... and at least this many intervals altogether
