@@ -49,7 +49,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--slots",
         type=int,
         metavar="N",
-        help="steps of the model a second: finer and slower (default 1100, large: 200)",
+        help="steps of the model a second: finer and slower (default 1100, large: 150)",
+    )
+    parser.add_argument(
+        "--fault", choices=("loss", "blind", "resets", "mixed-cadence"), help="something wrong with the telemetry too"
     )
     parser.add_argument("--no-manager", action="store_true", help="an InfiniBand subnet nobody has configured yet")
     parser.add_argument(
@@ -96,6 +99,7 @@ def _run(args: argparse.Namespace) -> int:
             length_s=args.length,
             configured=not args.no_manager,
             slots=args.slots,
+            fault=args.fault,
             snmp=args.snmp,
             ufm_tls=_tls(Path(args.ufm_tls)) if args.ufm_tls else None,
         )

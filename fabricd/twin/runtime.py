@@ -23,6 +23,7 @@ from fabricd.flow.settings import Kind
 from fabricd.flow.staging import Draw
 from fabricd.twin import http
 from fabricd.twin.face import PlanNode
+from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.http import Tls
 from fabricd.twin.mad.server import MadServer
 from fabricd.twin.snmp.agents import SnmpAgents, snmpd_is_installed
@@ -38,6 +39,7 @@ MOST_S = 0.05  # it catches up on at most: on a machine too slow for the model t
 FINE_SLOTS, COARSE_SLOTS = 1100, 150  # slots of model time a second: 400 Gb/s links are slowed down 910 and 6800 times
 FINE_HOSTS = 160
 TMPFS = Path("/dev/shm")
+MARK = ".fabricd-twin"  # in a directory whose trees are ours to replace
 ETHERNET_SCENARIOS = ("pfc-storm", "qos-mismatch")  # shown on RoCE unless told otherwise: their levers live there
 _numbers = itertools.count()
 
@@ -49,6 +51,7 @@ class TwinSettings:
     ``begin_s`` and ``length_s``: when the scenario's trouble starts and how long it lasts. ``configured`` False: an
     InfiniBand subnet without a manager, to be brought up by one. ``ufm_tls``: a second UFM listener for client certificates.
     ``snmp``: agents for the switches (None: on Ethernet). ``slots``: resolution of the model, steps a second (None: by size).
+    ``fault``: one of telemetry (see ``faults.NAMES``).
     """
 
     scenario: str
@@ -62,6 +65,7 @@ class TwinSettings:
     ufm_tls: Tls | None = None
     snmp: bool | None = None
     slots: int | None = None
+    fault: str | None = None
 
 
 class Twin:
@@ -86,6 +90,8 @@ class Twin:
             ),
         )
         self.world = World(self.scene)
+        faults = settings.fault
+        self._faults = TelemetryFaults(self.world.plan, faults, settings.seed) if faults is not None else None
         self.infiniband = kind == "infiniband"
         self.mad: MadServer | None = None
         self.trees: Trees | None = None
@@ -102,12 +108,13 @@ class Twin:
         async with AsyncExitStack() as stack:
             self.directory = self._directory(stack)
             if self.infiniband:
-                self.mad = MadServer(
-                    self.world, f"fabricd-twin-{os.getpid()}-{next(_numbers)}", self.settings.configured
-                )
+                name = f"fabricd-twin-{os.getpid()}-{next(_numbers)}"
+                self.mad = MadServer(self.world, name, self.settings.configured, self._faults)
                 await self.mad.start()
                 stack.push_async_callback(self.mad.stop)
-            self.trees = Trees(self.world, self.directory / "sysfs", self._lid, self._pfc, self.settings.seed)
+            self.trees = Trees(
+                self.world, self.directory / "sysfs", self._lid, self._pfc, self.settings.seed, self._faults
+            )
             try:
                 self.trees.create()
             except OSError as error:
@@ -153,7 +160,10 @@ class Twin:
             try:
                 wanted.mkdir(parents=True, exist_ok=True)
                 if (wanted / "sysfs").exists():
+                    if not (wanted / MARK).exists():
+                        raise FabricdError(f"{wanted / 'sysfs'}: is there and not from a twin; choose another --dir")
                     shutil.rmtree(wanted / "sysfs")
+                (wanted / MARK).touch()
             except OSError as error:
                 raise FabricdError(f"{wanted}: {error.strerror}") from None
             return wanted

@@ -245,9 +245,14 @@ class World:
         return node.guid, int(self._plan.row_port[row])
 
     def set_routes(self, switch: int, egress: NDArray[np.int16]) -> None:
-        """A manager's table for one switch. From the first one on, the model no longer finds routes by itself."""
-        self._managed = True
-        self.model.auto_reroute = False
+        """A manager's table for one switch. From the first one on the model no longer finds routes by itself, and a table's
+        entry is the only way (what spreads traffic adaptively is not in these tables, and managers that write them turn it off).
+        """
+        if not self._managed:
+            self._managed = True
+            self.model.auto_reroute = False
+            self.model.controls.adaptive[:] = False
+            self._refresh = True
         graph, routes = self.model.graph, self.model.routes
         planned = self._plan.switches[switch]
         node = graph.node_index[planned.guid]

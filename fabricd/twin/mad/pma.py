@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fabricd.twin.face import U64, Counters, Plan, PlanNode
+from fabricd.twin.mad.sampling import TICK_BYTES, Sampling, samples_control
 from fabricd.twin.mad.wire import BAD_METHOD, GET, INVALID_VALUE, OK, SET, UNSUPPORTED, get, put
 
 IMAGE = 192
@@ -27,7 +28,6 @@ MORE_64_BIT = 1 << 1  # CapabilityMask2: error counters in PortCountersExtended
 SWITCH_MASKS = (ALL_PORT_SELECT | EXTENDED_WIDTH | XMIT_WAIT | 1 << 14, MORE_64_BIT)
 ADAPTER_MASKS = (EXTENDED_WIDTH | SAMPLES_ONLY | XMIT_WAIT | 1 << 14, 0)
 RESPONSE_TIME = 18
-TICK_BYTES = 8  # PortXmitWait counts each 8 bytes of port time (Quantum), shown as PortSamplesControl.Tick 7
 FLOW_PERIOD_SYMBOLS = 65536  # a lane's flow-control packet goes out at least this often
 
 Values = Callable[[Counters], U64]  # -> [rows]
@@ -96,7 +96,7 @@ class Pma:
         self._attributes = self._layouts()
         self._images: dict[int, tuple[int, bytes]] = {}
         self._bases: dict[tuple[int, int], U64] = {}
-        self._samples: dict[int, _Sampling] = {}
+        self._samples: dict[int, Sampling] = {}
 
     # -- what a MAD asks -----------------------------------------------------------------------------------------
 
@@ -142,6 +142,16 @@ class Pma:
         """A new reading was published: finish the sampling runs whose time is over."""
         for row, run in self._samples.items():
             run.advance(counters, row, self._sampled)
+
+    def reset(self, node: PlanNode) -> None:
+        """Every counter of a node starts again from zero."""
+        counters = self._read()
+        rows = slice(node.first_row, node.first_row + node.ports)
+        for attribute, layout in self._attributes.items():
+            for index, field in enumerate(layout.fields):
+                base = self._bases.setdefault((attribute, index), np.zeros(self._plan.rows, np.uint64))
+                base[rows] = field.values(counters)[rows]
+        self._images.clear()
 
     # -- images --------------------------------------------------------------------------------------------------
 
@@ -208,8 +218,8 @@ class Pma:
         if attribute == SAMPLES_CONTROL:
             if method == SET:
                 tick_ns = 1.0 / float(self._ticks_per_ns[row])
-                run = self._samples[row] = _Sampling.start(data, counters, row, tick_ns, self._sampled)
-            return OK, _samples_control(select, run)
+                run = self._samples[row] = Sampling.start(data, counters, row, tick_ns, self._sampled)
+            return OK, samples_control(select, run)
         if method == SET:
             return BAD_METHOD, None
         out = bytearray(64)
@@ -347,59 +357,3 @@ SELECT_XMIT_WAIT = 5
 _SAMPLED: dict[int, Values] = {
     1: total("tx_bytes", 4), 2: total("rx_bytes", 4), 3: total("tx_packets"), 4: total("rx_packets"),
 }  # fmt: skip
-SAMPLE_DONE, SAMPLE_WAITING, SAMPLE_RUNNING = 0, 1, 2
-COUNTERS = 15
-Sampled = Callable[[Counters, int, int], int]
-
-
-@dataclass(slots=True)
-class _Sampling:
-    """One run of the sampling mechanism: ``result`` holds the differences over the interval when it is done."""
-
-    tag: int
-    start_ticks: int
-    interval_ticks: int
-    selectors: list[int]
-    begins_ns: float
-    ends_ns: float
-    first: list[int]
-    result: list[int]
-    status: int = SAMPLE_WAITING
-
-    @classmethod
-    def start(cls, data: bytes, counters: Counters, row: int, tick_ns: float, sampled: Sampled) -> _Sampling:
-        start, interval = get(data, 28, 4), get(data, 32, 4)
-        selectors = [get(data, 38 + 2 * i, 2) for i in range(COUNTERS)]
-        begins = counters.clock_ns + start * tick_ns
-        run = cls(get(data, 36, 2), start, interval, selectors, begins, begins + interval * tick_ns, [], [0] * COUNTERS)
-        run.advance(counters, row, sampled)
-        return run
-
-    def advance(self, counters: Counters, row: int, sampled: Sampled) -> None:
-        if self.status == SAMPLE_WAITING and counters.clock_ns >= self.begins_ns:
-            self.first = [sampled(counters, selector, row) for selector in self.selectors]
-            self.status = SAMPLE_RUNNING
-        if self.status == SAMPLE_RUNNING and counters.clock_ns >= self.ends_ns:
-            now = [sampled(counters, selector, row) for selector in self.selectors]
-            self.result = [b - a for a, b in zip(self.first, now, strict=True)]
-            self.status = SAMPLE_DONE
-
-
-def _samples_control(select: int, run: _Sampling | None) -> bytes:
-    out = bytearray(72)
-    out[1] = select
-    out[2] = TICK_BYTES - 1
-    out[3] = 2  # counters are 32 bits wide
-    # every counter can be programmed (mask 1 each: PortXmitData and its kin): CounterMask0, 1 to 9 and 10 to 14
-    put(out, 4, 4, 1 << 27 | sum(1 << 3 * i for i in range(9)))
-    put(out, 8, 2, sum(1 << 3 * i for i in range(5)))
-    out[10] = 1  # one sampling mechanism
-    put(out, 12, 8, (1 << 5) - 1)  # optional counters: the five that can be selected
-    if run is not None:
-        out[11] = run.status
-        put(out, 28, 4, run.start_ticks)
-        put(out, 32, 4, run.interval_ticks)
-        put(out, 36, 2, run.tag)
-        for index, selector in enumerate(run.selectors):
-            put(out, 38 + 2 * index, 2, selector)
-    return bytes(out)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections import deque
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fabricd.errors import FabricdError
 from fabricd.twin.face import Fabric
+from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.mad import congestion, smp
+from fabricd.twin.mad.clients import Client, Refused, cuts_datagrams, is_alive
 from fabricd.twin.mad.pma import Pma
 from fabricd.twin.mad.programming import Programming
 from fabricd.twin.mad.subnet import ACTIVE, DISABLED, INIT, POLLING, Port, Subnet, preconfigure, write_routes
@@ -56,32 +55,20 @@ SM_INFO_ANSWERED_BY_SM = smp.SM_INFO
 TIMED_OUT = socket.htonl(110)
 
 
-@dataclass(slots=True)
-class Client:
-    """One attached program."""
-
-    index: int
-    pid: int
-    queue_pair: int
-    port: Port
-    is_sm: bool
-    socket: socket.socket
-    address: bytes
-    cut: bool  # its library drops the last 32 bytes of every MAD
-    waiting: deque[bytes] = field(default_factory=deque)
-
-
 class MadServer:
     """Serves one fabric under a socket base name (what tools take from ``IBSIM_SOCKNAME``).
 
     ``configured``: begin as a subnet manager would leave the subnet; else ports are in INIT and tables empty, and
-    no traffic flows until a manager comes.
+    no traffic flows until a manager comes. ``faults``: what is wrong with the performance agents.
     """
 
-    def __init__(self, fabric: Fabric, base: str, configured: bool = True) -> None:
+    def __init__(
+        self, fabric: Fabric, base: str, configured: bool = True, faults: TelemetryFaults | None = None
+    ) -> None:
         self.base = base
         self.datagrams = 0
         self._fabric = fabric
+        self._faults = faults
         self.subnet = Subnet(fabric.plan)
         self._programming = Programming(self.subnet, fabric, self._trap)
         self._subnet_agent = smp.Agent(self.subnet, self._programming)
@@ -145,6 +132,9 @@ class MadServer:
                 tick = counters.tick
                 self._programming.observe(counters)
                 self._pma.observe(counters)
+                cleared = self._faults.cleared(counters.clock_ns * 1e-9) if self._faults is not None else None
+                if cleared is not None:
+                    self._pma.reset(cleared)
                 self._follow_routes()
             await asyncio.sleep(OBSERVE_SECONDS)
 
@@ -175,7 +165,7 @@ class MadServer:
                 continue
             try:
                 answer = self._connect(data) if kind == Control.CONNECT else self._ask(identity, kind, data)
-            except _Refused as refused:
+            except Refused as refused:
                 log.warning("management client refused: %s", refused)
                 kind, answer = Control.ERROR, b""
             try:
@@ -188,9 +178,9 @@ class MadServer:
         name = raw_name.split(b"\0")[0].decode("ascii", "replace")
         node = self.subnet.named(name)
         if node is None:
-            raise _Refused(f"no node {name!r}")
+            raise Refused(f"no node {name!r}")
         for client in list(self._clients.values()):
-            if client.pid == pid or not _alive(client):
+            if client.pid == pid or not is_alive(client):
                 self._detach(client)
         index = next(i for i in range(len(self._clients) + 1) if i not in self._clients)
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -200,9 +190,9 @@ class MadServer:
             channel.connect(address)
         except OSError as error:
             channel.close()
-            raise _Refused(f"client {pid}: {error.strerror}") from None
+            raise Refused(f"client {pid}: {error.strerror}") from None
         channel.setblocking(False)
-        client = Client(index, pid, queue_pair, node.first, bool(is_sm), channel, address, _cuts(pid))
+        client = Client(index, pid, queue_pair, node.first, bool(is_sm), channel, address, cuts_datagrams(pid))
         self._clients[index] = client
         if self._loop is not None:
             self._loop.add_reader(channel, self._on_datagrams, client)
@@ -221,7 +211,7 @@ class MadServer:
     def _ask(self, identity: int, kind: int, data: bytes) -> bytes:
         client = self._clients.get(identity)
         if client is None:
-            raise _Refused(f"client {identity} is not connected")
+            raise Refused(f"client {identity} is not connected")
         port = client.port
         if kind == Control.DISCONNECT:
             self._detach(client)
@@ -246,7 +236,7 @@ class MadServer:
             return b""
         if kind == Control.GET_PKEYS:
             return bytes(port.pkeys[:64])
-        raise _Refused(f"unknown message type {kind}")
+        raise Refused(f"unknown message type {kind}")
 
     # -- management datagrams ------------------------------------------------------------------------------------
 
@@ -293,6 +283,8 @@ class MadServer:
             target, back = found if found is not None else (None, None)
         if target is None:
             self._reply(client, ENVELOPE.pack(dlid, slid, dqp, sqp, TIMED_OUT, LENGTH) + mad)
+            return
+        if management_class == PERFORMANCE and self._faults is not None and self._faults.unanswered(target.node.plan):
             return
         answer = None if response else self._answer(target, management_class, method, mad, not client.cut)
         if answer is None:
@@ -386,28 +378,3 @@ class MadServer:
             client.waiting.popleft()
         if self._loop is not None:
             self._loop.remove_writer(client.socket)
-
-
-class _Refused(Exception):
-    """A client that cannot be served; the reason is logged and the client gets an error message."""
-
-
-def _alive(client: Client) -> bool:
-    """Whether the program still holds its socket (connecting a datagram socket again finds out)."""
-    try:
-        client.socket.connect(client.address)
-    except OSError:
-        return False
-    return True
-
-
-def _cuts(pid: int) -> bool:
-    """Whether the program uses libumad2sim, whose receive buffer is 64 bytes of header short of a whole MAD.
-
-    Bytes 224 to 255 of what such a program receives are whatever its memory held, among them the 64-bit PortXmitWait.
-    Switches therefore do not offer it the 64-bit error counters; it reads PortCounters, as on older hardware.
-    """
-    try:
-        return "libumad2sim" in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False

@@ -16,11 +16,12 @@ import numpy as np
 
 from fabricd.twin import links
 from fabricd.twin.face import U64, Counters, Fabric, PlanNode
+from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.sysfs import layout
 from fabricd.twin.sysfs.files import FileWriter
 from fabricd.twin.sysfs.statistics import bridging, interface_statistics
 
-HOSTS_A_SLICE = 8  # written before the event loop gets its turn again
+ADAPTERS_A_SLICE = 8  # written before the event loop gets its turn again
 PERIOD_S = 0.1
 LARGE_PERIOD_S = 0.5
 LARGE = 200  # adapters
@@ -33,11 +34,18 @@ Flags = np.ndarray[tuple[int, int], np.dtype[np.bool_]]
 class Trees:
     """Writes and refreshes the trees of one fabric below ``root`` (best on tmpfs).
 
-    ``lids``: LID of each adapter (InfiniBand); ``pfc``: ``[adapters, lanes]`` flow control switches.
+    ``lids``: LID of each adapter (InfiniBand); ``pfc``: ``[adapters, lanes]`` flow control switches; ``faults``: hosts
+    whose files are renewed less often.
     """
 
     def __init__(
-        self, fabric: Fabric, root: Path, lids: Callable[[PlanNode], int], pfc: Callable[[], Flags], seed: int = 0
+        self,
+        fabric: Fabric,
+        root: Path,
+        lids: Callable[[PlanNode], int],
+        pfc: Callable[[], Flags],
+        seed: int = 0,
+        faults: TelemetryFaults | None = None,
     ) -> None:
         self._fabric, self.root, self._lids, self._pfc = fabric, root, lids, pfc
         plan = fabric.plan
@@ -55,7 +63,10 @@ class Trees:
         self._shown: dict[tuple[str, str], U64] = {}
         self._state: list[tuple[str, str, str, str]] = []
         self._ports = [self._port_path(node) for node in self._adapters]
-        self._pairs = [[(index, self._adapters[index]) for index in indices] for indices in _by_host(self._adapters)]
+        self._hosts = _by_host(self._adapters)
+        paces = [faults.pace_s(self._adapters[indices[0]].host) if faults else None for indices in self._hosts]
+        self._pace = [pace for pace in paces if pace is not None]  # seconds, one per host or none at all
+        self._due = [0.0] * len(self._pace)
 
     def _port_path(self, node: PlanNode) -> str:
         return f"{self.root}/{node.host}/class/infiniband/mlx5_{node.nic}/ports/1"
@@ -153,14 +164,21 @@ class Trees:
         """Write what changed since the last time, some hosts at each step of the iteration, all from one reading."""
         counters = self._fabric.read()
         values, state = self._values(counters), self._states(counters)
+        written = self._whose_turn(time.monotonic())
+        frozen = np.ones(len(self._adapters), np.bool_)
+        frozen[written] = False
         changed: list[list[tuple[str, str, int]]] = [[] for _ in self._adapters]
         for key, numbers in values.items():
+            numbers[frozen] = self._shown[key][frozen]
             where = np.flatnonzero(numbers != self._shown[key])
             for index, number in zip(where.tolist(), numbers[where].tolist(), strict=True):
                 changed[index].append((*key, number))
-        previous, self._shown, self._state = self._state, values, state
-        for start in range(0, len(self._pairs), HOSTS_A_SLICE):
-            indices = [index for pairs in self._pairs[start : start + HOSTS_A_SLICE] for index, _ in pairs]
+        previous = self._state
+        for index in np.flatnonzero(frozen).tolist():
+            state[index] = previous[index]
+        self._shown, self._state = values, state
+        for start in range(0, len(written), ADAPTERS_A_SLICE):
+            indices = written[start : start + ADAPTERS_A_SLICE]
             for index in indices:
                 path = self._ports[index]
                 for group, name, number in changed[index]:
@@ -171,6 +189,17 @@ class Trees:
             if self._roce:
                 self._write_statistics(counters, indices)
             yield
+
+    def _whose_turn(self, now: float) -> list[int]:
+        """Adapters whose files are renewed this time; states wait with the counters."""
+        if not self._pace:
+            return list(range(len(self._adapters)))
+        turn: list[int] = []
+        for host, indices in enumerate(self._hosts):
+            if now >= self._due[host]:
+                self._due[host] = now + self._pace[host]
+                turn.extend(indices)
+        return turn
 
     def _values(self, counters: Counters) -> dict[tuple[str, str], U64]:
         reading = layout.Reading(counters, self._rows, self._gbps)

@@ -15,6 +15,7 @@ import pytest
 
 from fabricd.errors import FabricdError
 from fabricd.twin.face import Arbitration
+from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.mad.server import MadServer
 from tests.unit.twin.static_fabric import StaticFabric, leaf_spine
 
@@ -85,14 +86,17 @@ def smp(attribute: int, modifier: int = 0, data: bytes = b"", path: tuple[int, .
 
 
 def served(
-    check: Callable[[StaticFabric, MadServer, str], Awaitable[None]], configured: bool = True, **shape: Any
+    check: Callable[[StaticFabric, MadServer, str], Awaitable[None]],
+    configured: bool = True,
+    faults: Callable[[StaticFabric], TelemetryFaults] | None = None,
+    **shape: Any,
 ) -> None:
     """Run a check against a server over a still fabric."""
 
     async def main() -> None:
         fabric = StaticFabric(leaf_spine(**shape))
         base = f"test-{os.getpid()}-{next(_numbers)}"
-        server = MadServer(fabric, base, configured)
+        server = MadServer(fabric, base, configured, faults(fabric) if faults else None)
         await server.start()
         try:
             await check(fabric, server, base)
