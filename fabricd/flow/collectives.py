@@ -5,6 +5,7 @@ A rank sends a piece only when it holds what the piece is made of, so one slow l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from fabricd.flow.fabric import FlowModel
 from fabricd.flow.messages import Message
 
 
-class _Iterations:
+class _Iterations(ABC):
     """Compute, communicate, repeat. Subclasses start one exchange and say when it is over."""
 
     def __init__(self, compute_s: float, seed: int, begin: float, stop: float, jitter: float) -> None:
@@ -45,17 +46,21 @@ class _Iterations:
             self._since = None
             self._due = now + self.compute_s * (1.0 + self.jitter * (float(self.rng.random()) - 0.5))
 
+    @abstractmethod
     def _connect(self, model: FlowModel) -> None:
-        raise TypeError("a collective names its own flows")
+        """Create the flows."""
 
+    @abstractmethod
     def _exchange(self, model: FlowModel) -> None:
-        raise TypeError("a collective starts its own exchange")
+        """Offer the first pieces."""
 
+    @abstractmethod
     def _arrived(self, model: FlowModel, flow: int) -> None:
-        raise TypeError("a collective follows its own messages")
+        """A message of ``flow`` (of anybody's) arrived."""
 
+    @abstractmethod
     def _finished(self) -> bool:
-        return True
+        """Whether every member has everything."""
 
 
 class RingAllReduce(_Iterations):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -141,7 +142,7 @@ class FlowModel:
             if self.messages.serial:
                 acknowledged = when + self.engine.wire.notice_slots / 2 * self.engine.dt
                 for flow in flows.tolist():
-                    self.at(acknowledged, lambda flow=flow: self._begin_next(flow))  # type: ignore[misc]
+                    self.at(acknowledged, partial(self._begin_next, flow))
             if closed:
                 for workload in self._workloads:
                     workload.completed(self, closed)

@@ -8,6 +8,7 @@ times of single messages are drawn: Poisson over the span the flow was active, r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,7 @@ def _trouble(scene: Scene, link_state: Sequence[tuple[int, int, int, int]], end_
         model.set_link((node + 1, port), rate_gbps=bps / 1e9, reported=reported, both=False)
 
     for t_ns, node, port, bps in link_state:
-        model.at(t_ns * 1e-9, lambda node=node, port=port, bps=bps: rate(node, port, bps, True))  # type: ignore[misc]
+        model.at(t_ns * 1e-9, partial(rate, node, port, bps, True))
     if intent.get("unreported"):
         graph = model.graph
         a, b = (graph.node_index[node + 1] for node in intent["link"])
@@ -226,8 +227,8 @@ def _trouble(scene: Scene, link_state: Sequence[tuple[int, int, int, int]], end_
             if {int(graph.node_of[p]), int(graph.node_of[q])} == {a, b}:
                 (guid, port), full = graph.ports[p], float(graph.rate[p]) * 8
                 slow = full * float(intent["to"])
-                model.at(scene.begin, lambda g=guid, p=port, r=slow: rate(g - 1, p, r, False))  # type: ignore[misc]
-                model.at(scene.end, lambda g=guid, p=port, r=full: rate(g - 1, p, r, False))  # type: ignore[misc]
+                model.at(scene.begin, partial(rate, guid - 1, port, slow, False))
+                model.at(scene.end, partial(rate, guid - 1, port, full, False))
     host = intent.get("host", intent.get("R2") if intent.get("second") == "slow_receiver" else None)
     if host is None:
         return

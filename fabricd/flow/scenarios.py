@@ -352,8 +352,9 @@ def deadlock(scene: Scene) -> None:
     hops = n - 1
     cycle = [(by_leaf[k][0], by_leaf[(k + hops) % n][0]) for k in range(n)]
     scene.attach("cyc", Saturating(cycle, scene.message * 8, scene.lanes.compute, scene.begin))
-    others = [(by_leaf[k][1], by_leaf[(k + 1) % n][1]) for k in range(n)]
-    scene.innocents(others, 0.05)
+    onwards = [(by_leaf[k][1], by_leaf[(k + 1) % n][1]) for k in range(n)]
+    beside = [(by_leaf[k][0], by_leaf[k][1]) for k in range(n)]  # same switch, stuck behind their own adapter
+    scene.innocents(onwards + beside, 0.05)
 
 
 def multi_tenant(scene: Scene) -> None:

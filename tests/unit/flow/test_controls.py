@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,9 @@ from fabricd.model.topology import PortRef
 BIG = 1 << 40
 
 
-def fabric(kind: Kind = "infiniband", lanes: int = 4, spines: int = 2, **settings: object) -> FlowModel:
+def fabric(kind: Kind = "infiniband", lanes: int = 4, spines: int = 2, **settings: Any) -> FlowModel:
     """Three leaves of four hosts; leaf ports 1-4 are hosts, 5.. the spines."""
-    chosen = FabricSettings(kind=kind, lanes=lanes, buffers=BufferSettings(pool_bytes=8 << 20), **settings)  # type: ignore[arg-type]
+    chosen = FabricSettings(kind=kind, lanes=lanes, buffers=BufferSettings(pool_bytes=8 << 20), **settings)
     return FlowModel(leaf_spine(3, 4, spines, 100, 100), chosen, seed=1)
 
 
@@ -263,9 +265,9 @@ def test_source_control_takes_the_pause_out_of_an_incast(kind: Kind) -> None:
     def waited(controlled: bool) -> float:
         model = fabric(kind, lanes=1, ecn=EcnSettings(kmin_bytes=40_000, kmax_bytes=160_000, ref_gbps=100))
         if controlled:
-            common = {"cnp_interval_s": 2e-6, "increase_timer_s": 1e-4, "alpha_timer_s": 2e-5}
+            common: dict[str, Any] = {"cnp_interval_s": 2e-6, "increase_timer_s": 1e-4, "alpha_timer_s": 2e-5}
             cc = (
-                CcSettings(kind="dcqcn", min_rate=0.01, **common)  # type: ignore[arg-type]
+                CcSettings(kind="dcqcn", min_rate=0.01, **common)
                 if kind == "ethernet"
                 else CcSettings(kind="ib_cc", threshold=15, cnp_interval_s=2e-6, ccti_increase=2)
             )

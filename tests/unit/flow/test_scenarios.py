@@ -118,6 +118,7 @@ def test_a_ring_routed_one_way_locks_up(kind: Kind) -> None:
     assert episode["cause"] == "pfc_deadlock"
     assert len(episode["roots"]) == sum(scene.model.graph.is_switch)
     assert episode["end_ns"] == WINDOWS * 1e9
+    assert episode["victim_flows"]
     before = scene.model.counters.tx_bytes.sum()
     scene.model.step(2.0)
     flows = scene.model.engine.flows
