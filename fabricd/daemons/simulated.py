@@ -30,6 +30,8 @@ class SimulatedFabric:
         """Point a configuration at this fabric where a real one would be a device."""
         if self.addresses["mad_socket"]:
             config.topology.mad_socket = config.collector.mad_socket = self.addresses["mad_socket"]
+        else:
+            config.topology.source = self.addresses["links"]
 
     def sources(self, state_dir: Path) -> list[Source]:
         """One process with an agent for every host, and the collector that sweeps the switches."""

@@ -30,6 +30,7 @@ from fabricd.twin.snmp.agents import SnmpAgents, snmpd_is_installed
 from fabricd.twin.sysfs.trees import Flags, Trees
 from fabricd.twin.truth import Truth
 from fabricd.twin.ufm.server import UfmServer
+from fabricd.twin.wiring import links_file
 from fabricd.twin.world import World
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Twin:
         self.mad: MadServer | None = None
         self.trees: Trees | None = None
         self.ufm: UfmServer | None = None
-        self._urls: dict[str, str] = {}
+        self._places: dict[str, str] = {}
         self._snmp: SnmpAgents | None = None
         self.directory = Path()
         self._truth: Truth | None = None
@@ -119,6 +120,10 @@ class Twin:
                 self.trees.create()
             except OSError as error:
                 raise FabricdError(f"{error.filename or self.directory}: {error.strerror}") from None
+            if not self.infiniband:
+                links = self.directory / "links.toml"
+                links.write_text(links_file(self.world.plan), encoding="utf-8")
+                self._places["links"] = str(links)
             if self._wants_snmp():
                 self._snmp = SnmpAgents(self.world, self.directory / "snmp")
                 await self._snmp.start()
@@ -148,11 +153,11 @@ class Twin:
         rest, telemetry = http.listen(), http.listen()
         group.create_task(http.serve(self.ufm.rest, rest))
         group.create_task(http.serve(self.ufm.telemetry, telemetry))
-        self._urls = {"ufm": http.url(rest), "ufm_csv": f"{http.url(telemetry)}/csv/metrics"}
+        self._places |= {"ufm": http.url(rest), "ufm_csv": f"{http.url(telemetry)}/csv/metrics"}
         if self.settings.ufm_tls is not None:
             secure = http.listen()
             group.create_task(http.serve(self.ufm.rest, secure, self.settings.ufm_tls))
-            self._urls["ufm_tls"] = http.url(secure, "https")
+            self._places["ufm_tls"] = http.url(secure, "https")
 
     def _directory(self, stack: AsyncExitStack) -> Path:
         wanted = self.settings.directory
@@ -203,7 +208,7 @@ class Twin:
             "ufm": None,
             "ufm_csv": None,
             "snmp": self._snmp.addresses if self._snmp is not None else {},
-            **self._urls,
+            **self._places,
             "truth": str(self.directory / "truth.json"),
         }
 

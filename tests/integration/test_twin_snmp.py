@@ -85,7 +85,7 @@ def _hosts(agent: str) -> dict[int, str]:
 def test_interfaces_count_what_the_model_moves(twin: dict[str, Any]) -> None:
     agent = next(iter(twin["snmp"].values()))
     names, speed = walk(agent, f"{IF_X}.1"), walk(agent, f"{IF_X}.15")
-    assert set(names.values()) == {f"Ethernet{index}" for index in names}
+    assert set(names.values()) == {f"swp{index}" for index in names}
     assert set(speed.values()) <= {"400000", "800000"}
     before = walk(agent, f"{IF_X}.6")
     time.sleep(1)

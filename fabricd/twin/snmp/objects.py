@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fabricd.twin.face import Counters, Fabric, Marking, PlanNode
 from fabricd.twin.snmp.agentx import Error, Oid, Type, Value
 from fabricd.twin.snmp.table import Table, Writable
+from fabricd.twin.wiring import interface
 
 INTERFACES: Oid = (1, 3, 6, 1, 2, 1, 2)
 IF_X_TABLE: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1)
@@ -62,7 +63,7 @@ class SwitchObjects:
         return self._plan.row(self._switch, port)
 
     def _name(self, port: int) -> str:
-        return f"Ethernet{port}" if self._ethernet else f"ib1/{port}"
+        return interface(self._switch, port) if self._ethernet else f"ib1/{port}"
 
     # -- interfaces ----------------------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class SwitchObjects:
             return
         node, number = self._plan.node_of(peer), int(self._plan.row_port[peer])
         switch = node.kind == "switch"
-        name = f"Ethernet{number}" if switch else f"eth{node.nic}"
+        name = interface(node, number)
         remote = (*LLDP, 4, 1, 1)
         values: tuple[tuple[int, Type, Value], ...] = (
             (4, Type.INTEGER, 4),

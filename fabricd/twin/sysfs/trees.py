@@ -20,6 +20,7 @@ from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.sysfs import layout
 from fabricd.twin.sysfs.files import FileWriter
 from fabricd.twin.sysfs.statistics import bridging, interface_statistics
+from fabricd.twin.wiring import interface
 
 ADAPTERS_A_SLICE = 8  # written before the event loop gets its turn again
 PERIOD_S = 0.1
@@ -140,7 +141,7 @@ class Trees:
 
     def netdev(self, node: PlanNode) -> str:
         """Name of an adapter's network interface."""
-        return f"eth{node.nic}" if self._roce else f"ib{node.nic}"
+        return interface(node, 1) if self._roce else f"ib{node.nic}"
 
     def _gid(self, node: PlanNode) -> str:
         raw = (0xFE80 << 112) | node.guid
