@@ -19,6 +19,9 @@ class AgentConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     interval: Annotated[
         float, Meta(ge=0.01, le=3600, description="seconds between readings, aligned to the wall clock")
     ] = 1.0
+    step_sampling: Annotated[
+        bool, Meta(description="also read the sent bytes at random moments, so that jobs' step times can be observed")
+    ] = False
     rediscover: Annotated[
         float,
         Meta(ge=1, le=86400, description="seconds between full searches for devices; new and lost ones show at once"),

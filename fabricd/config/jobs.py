@@ -22,3 +22,6 @@ class JobsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ca_file: Annotated[str, Meta(description="Kubernetes: CA certificate; empty: service account's")] = ""
     timeout_s: Annotated[float, Meta(gt=0, le=60, description="time limit of one question")] = 10.0
     interval_s: Annotated[float, Meta(ge=1, description="time between questions")] = 15.0
+    poll_s: Annotated[
+        float, Meta(gt=0, le=10, description="time between looks at the NICs' readings: at most half of agent.interval")
+    ] = 0.25

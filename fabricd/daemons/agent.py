@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from fabricd.config.agent import AgentConfig
 from fabricd.config.load import load_config
 from fabricd.config.root import Config
 from fabricd.daemons.agent_reader import NodeReader, Stream
+from fabricd.daemons.agent_steps import LONGEST, SHORTEST, StepSampler
 from fabricd.daemons.identity import node_id, run_id
 from fabricd.daemons.lifecycle import run_daemon
 from fabricd.errors import FabricdError, UsageError
@@ -80,6 +82,7 @@ class Agent:
         self._took: int | None = None  # ns of the last reading
         self._rivals = 0
         self._status_due = 0.0
+        self._steps: tuple[StepSampler, Schema, int] | None = None  # with its schema and the schema's id
 
     async def run(self, ready: Callable[[str], None]) -> None:
         """Read and publish until cancelled. Raises FabricdError when the spool or the metrics address cannot be used."""
@@ -102,10 +105,26 @@ class Agent:
                 if self.publisher is not None:
                     group.create_task(self.publisher.run())
                 group.create_task(self._tick_forever())
+                if settings.step_sampling and self.publisher is not None:
+                    group.create_task(self._sample_steps())
         finally:
             if self.metrics is not None:
                 self.metrics.close()
+            if self._steps is not None:
+                self._steps[0].close()
             self.reader.close()
+
+    async def _sample_steps(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.agent.interval * random.uniform(SHORTEST, LONGEST))
+            if self.publisher is None or self._steps is None:
+                continue
+            sampler, schema, schema_id = self._steps
+            began, wall = time.monotonic_ns(), time.time_ns()
+            values, flags = sampler.read()
+            self._sequence += 1
+            frame = encode_frame(schema, schema_id, self._sequence, began, wall, values, flags)
+            self.publisher.publish_frame(self._sequence, frame)
 
     async def _tick_forever(self) -> None:
         while True:
@@ -146,7 +165,20 @@ class Agent:
                 self.publisher.publish_schema(schema)
         if self.metrics is not None:
             self.metrics.streams = self.reader.streams
+        self._lay_out_steps()
         self._status_due = 0.0
+
+    def _lay_out_steps(self) -> None:
+        if self._steps is not None:
+            self._steps[0].close()
+            self._steps = None
+        if not self.config.agent.step_sampling or self.publisher is None:
+            return
+        sampler = StepSampler((planned for stream in self.reader.streams for planned in stream.rows), self.reader.files)
+        if sampler.rows:
+            schema = sampler.schema(self.node, self.config.fabric.name, self.boot)
+            self.publisher.publish_schema(schema)
+            self._steps = sampler, schema, schema.id
 
     def _tell_about_self(self) -> None:
         stats = self.publisher.stats() if self.publisher is not None else {}

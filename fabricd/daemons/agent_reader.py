@@ -109,6 +109,11 @@ class NodeReader:
         self._node_row_every = max(1, round(_NODE_ROW_S / config.interval))
 
     @property
+    def files(self) -> Files:
+        """The seam every file of the node is read through."""
+        return self._files
+
+    @property
     def refused_files(self) -> int:
         return len(self._refusals)
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import numpy as np
-
 from fabricd.config.root import Config
 from fabricd.errors import FabricdError
 from fabricd.jobs.running import running_jobs
 from fabricd.jobs.watch import JobWatch, Nic
+from fabricd.model.sample import Flag
 from fabricd.outputs.jobs_view import JobsView
 from fabricd.store.store import Store
 
 log = logging.getLogger(__name__)
 
-SENT = "port_transmit_data_bytes"
-POLL_S = 0.5
+SAMPLINGS = ("port_transmit_data_bytes", "port_transmit_data_bytes_between")
 
 
 async def follow_jobs(config: Config, store: Store, view: JobsView) -> None:
@@ -26,7 +24,7 @@ async def follow_jobs(config: Config, store: Store, view: JobsView) -> None:
         return
     async with asyncio.TaskGroup() as group:
         group.create_task(_ask(config, view))
-        group.create_task(_read(store, view.watch))
+        group.create_task(_read(store, view.watch, config.jobs.poll_s))
 
 
 async def _ask(config: Config, view: JobsView) -> None:
@@ -41,14 +39,14 @@ async def _ask(config: Config, view: JobsView) -> None:
         await asyncio.sleep(config.jobs.interval_s)
 
 
-async def _read(store: Store, watch: JobWatch) -> None:
+async def _read(store: Store, watch: JobWatch, pause: float) -> None:
     seen_ports = -1
     while True:
         if len(store.ports) != seen_ports or not watch.nics:
             seen_ports = len(store.ports)
             watch.set_nics(nics_of(store, {host for job in watch.jobs.values() for host in job.nodes}))
         take_readings(store, watch)
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(pause)
 
 
 def nics_of(store: Store, hosts: set[str]) -> dict[str, Nic]:
@@ -69,13 +67,13 @@ def nics_of(store: Store, hosts: set[str]) -> dict[str, Nic]:
 
 
 def take_readings(store: Store, watch: JobWatch) -> None:
-    """The newest reading of every watched NIC; each sampling schedule of a port is told apart by its stream's kind of column."""
+    """The newest reading of every watched NIC, by the agents' regular schedule and by their readings between."""
     if not watch.jobs:
         return
-    for sampling, name in enumerate((SENT, f"{SENT}_second")):
+    for sampling, name in enumerate(SAMPLINGS):
         reading = store.read(name)
-        for port, value, at, flags in zip(
-            reading.port.tolist(), reading.value.tolist(), reading.at.tolist(), reading.flags.tolist(), strict=True
+        valid = (reading.flags & int(Flag.VALID)) != 0
+        for port, value, at in zip(
+            reading.port[valid].tolist(), reading.value[valid].tolist(), reading.at[valid].tolist(), strict=True
         ):
-            if flags & 1:
-                watch.observe(str(port), at / 1e9, float(value), float(np.nan), sampling)
+            watch.observe(str(port), at / 1e9, float(value), sampling=sampling)

@@ -36,11 +36,12 @@ _CRC_AT = 60
 MAX_CELLS = 4_000_000
 MAX_NODE_ID = 256
 
-ColumnKind = Literal["counter", "gauge", "state", "time", "epoch"]
+ColumnKind = Literal["counter", "gauge", "state", "time", "epoch", "sample"]
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a stream. ``kind`` time: ns offset of the row's reading from the frame's time; epoch: rates never cross it.
+    """A column of a stream. ``kind`` time: ns offset of the row's reading from the frame's time; epoch: rates never cross it;
+    sample: an extra reading between the regular ones, for the analysis of job steps only.
 
     ``width`` is the bits of the counter at its source, ``sticky`` whether it stops at all-ones (else it wraps or is 64-bit).
     """
@@ -88,7 +89,9 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     def id(self) -> int:
         """A 64-bit digest of rows, columns, fabric, node and stream; the boot id is not part of it."""
         # By way of the decoder, so that a whole number in a float field gives the receiver's digest.
-        body = _schema_encoder.encode(_schema_decoder.decode(_schema_encoder.encode(msgspec.structs.replace(self, boot=0))))
+        body = _schema_encoder.encode(
+            _schema_decoder.decode(_schema_encoder.encode(msgspec.structs.replace(self, boot=0)))
+        )
         return zlib.crc32(body) << 32 | zlib.crc32(body[::-1])
 
 
