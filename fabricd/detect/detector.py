@@ -85,8 +85,9 @@ class Detector:
             features.stall[:, prio] += inferred
             found = graph(self.fabric, features, prio, shares, self.params)
             if found is not None:
-                for candidate in found.candidates:
-                    self._take(candidate, features, found, prio, window)
+                heaviest = sorted(found.candidates, key=lambda candidate: -candidate.mass)
+                for rank, candidate in enumerate(heaviest):
+                    self._take(candidate, features, found, prio, window, full=rank < self.params.most_facts)
                 for candidate in unexplained(self.fabric, found, self.params):
                     self._see(candidate, features, prio, window, {})
         for prio, candidate in mismatches(self.fabric, window, self.control, self.params):
@@ -131,12 +132,15 @@ class Detector:
         episode = finding.episode
         why = self._cause(episode)[1] if self._cause(episode)[0] == finding.cause else finding.why
         least = max(self.params.affected_share * episode.active, self.params.affected_least)
-        affected = [p for p, x in episode.held.items() if x >= least and p not in finding.roots]
+        affected = [p for p, x in episode.held.totals().items() if x >= least and p not in finding.roots]
         return Finding(episode, finding.detected_at, finding.cause, why, finding.roots, affected, end)
 
-    def _take(self, candidate: Candidate, features: Features, found: Graph, prio: int, window: Window) -> None:
-        episode = self._see(candidate, features, prio, window, self._facts(candidate, features, found, prio))
-        if candidate.mass > 1.2 * episode.peak:
+    def _take(
+        self, candidate: Candidate, features: Features, found: Graph, prio: int, window: Window, *, full: bool
+    ) -> None:
+        facts = self._facts(candidate, features, found, prio, full=full)
+        episode = self._see(candidate, features, prio, window, facts)
+        if full and candidate.mass > 1.2 * episode.peak:
             episode.peak = candidate.mass
             episode.explanation = explanation(self.fabric, found, features, candidate, prio, window.t_ns)
 
@@ -165,7 +169,9 @@ class Detector:
             known = self._siblings[port] = self.fabric.siblings(port)
         return known
 
-    def _facts(self, candidate: Candidate, features: Features, found: Graph, prio: int) -> dict[str, float]:
+    def _facts(
+        self, candidate: Candidate, features: Features, found: Graph, prio: int, *, full: bool
+    ) -> dict[str, float]:
         if candidate.cycle:
             return {}
         fabric, port = self.fabric, candidate.port
@@ -181,19 +187,22 @@ class Detector:
             "capacity": capacity / nominal if nominal == nominal else 1.0,
             "stall": float(features.stall[port, prio]),
             "flaps": float(self._capacity.flaps[[port, int(fabric.peer[port]), *siblings.tolist()]].max(initial=0.0)),
-            "sources": self._sources(port, found, features, prio),
         }
+        if not full:
+            return facts
+        facts["sources"] = self._sources(port, features, prio)
         if not fabric.to_host[port]:
             facts["top"] = self._top(port, prio)
         return facts
 
-    def _sources(self, port: int, found: Graph, features: Features, prio: int) -> float:
+    def _sources(self, port: int, features: Features, prio: int) -> float:
         """Effective number of ingresses that feed an egress (inverse Simpson index of their volumes)."""
-        number, row, _ = self.fabric.place(port)
+        number, row, slot = self.fabric.place(port)
         if number < 0:
             return 0.0
-        into = self.fabric.blocks[number].into[row]
-        volume = found.shares[into][:, [port]].toarray().ravel() * features.tx[into, prio]
+        block = self.fabric.blocks[number]
+        share, _ = self._shares[prio].of(number, block, np.array([row]))
+        volume = share[0, :, slot] * features.tx[block.into[row], prio]
         total = float(volume.sum())
         return total * total / float((volume**2).sum()) if total > 0 else 0.0
 

@@ -40,9 +40,37 @@ class Candidate:
     cycle: tuple[int, ...] = ()
 
 
+class Tally:
+    """Sums by port, kept as arrays until somebody asks."""
+
+    __slots__ = ("_ports", "_weights")
+
+    def __init__(self) -> None:
+        self._ports: list[npt.NDArray[np.intp]] = []
+        self._weights: list[Floats] = []
+
+    def add(self, ports: npt.NDArray[np.intp], weights: Floats) -> None:
+        self._ports.append(ports)
+        self._weights.append(weights)
+        if len(self._ports) > 64:
+            self._compact()
+
+    def _compact(self) -> None:
+        if len(self._ports) > 1:
+            ports, where = np.unique(np.concatenate(self._ports), return_inverse=True)
+            self._weights = [np.bincount(where, np.concatenate(self._weights))]
+            self._ports = [ports]
+
+    def totals(self) -> dict[int, float]:
+        self._compact()
+        if not self._ports:
+            return {}
+        return dict(zip(self._ports[0].tolist(), self._weights[0].tolist(), strict=True))
+
+
 @dataclass(slots=True)
 class Episode:
-    """Sums over the active intervals of one root. ``held`` port -> stall explained, in intervals."""
+    """Sums over the active intervals of one root. ``held``: stall explained by port, in intervals."""
 
     key: Key
     start: int
@@ -54,16 +82,17 @@ class Episode:
     clarity: float = 0.0
     detected_at: int | None = None
     doubt: int = 0  # intervals in a row in which another cause than the one told fitted better
-    held: dict[int, float] = field(default_factory=dict)
-    shared: dict[int, float] = field(default_factory=dict)  # the same for ports its equals may hold instead
+    held: Tally = field(default_factory=Tally)
+    shared: Tally = field(default_factory=Tally)  # the same for ports its equals may hold instead
     cycle: dict[int, int] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     peak: float = 0.0  # mass of the interval the explanation was taken from
     explanation: dict[str, object] = field(default_factory=dict)
     unseen: dict[str, int] = field(default_factory=dict)  # what could not be seen -> in how many intervals
 
     def mean(self, name: str) -> float:
-        return self.sums.get(name, 0.0) / max(self.active, 1)
+        return self.sums.get(name, 0.0) / max(self.counts.get(name, 0), 1)
 
 
 class Episodes:
@@ -90,14 +119,15 @@ class Episodes:
             episode.end = t_ns
         clear = min(1.0, candidate.clarity / params.clear) ** 2
         episode.evidence += clear * min(candidate.mass / params.mean_mass, params.raise_after)
-        told = (candidate.held.tolist(), candidate.share.tolist(), candidate.sure.tolist())
-        for port, share, sure in zip(*told, strict=True):
-            held = episode.held if sure else episode.shared
-            held[port] = held.get(port, 0.0) + share * float(stall[port])
+        weight = candidate.share * stall[candidate.held]
+        episode.held.add(candidate.held[candidate.sure], weight[candidate.sure])
+        if not candidate.sure.all():
+            episode.shared.add(candidate.held[~candidate.sure], weight[~candidate.sure])
         for port in candidate.cycle:
             episode.cycle[port] = episode.cycle.get(port, 0) + 1
         for name, value in facts.items():
             episode.sums[name] = episode.sums.get(name, 0.0) + value
+            episode.counts[name] = episode.counts.get(name, 0) + 1
         return episode
 
     def settle(self, t_ns: int, interval: float) -> tuple[list[Episode], list[Episode]]:

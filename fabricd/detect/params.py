@@ -19,6 +19,8 @@ class Params:
     share_prior: float = 0.05  # pull of the share estimate towards gravity, in intervals of data
     theta_prior: float = 0.0003  # pull of the queue estimate towards plain backlog, in blocked ports
     theta_rounds: int = 10  # rounds of the queue estimate per interval
+    most_work: int = 3000  # switches x rounds of these two estimates per interval; beyond, fewer rounds
+    most_facts: int = 48  # roots per interval and priority, heaviest first, that are looked at in full (cause, tree)
     sharpness: float = 4.0  # how strongly a busier egress is preferred as the blocker
     explain: float = 0.7  # an egress explains a wait only if it is backlogged at least this share of it
     root_mass: float = 0.2  # blocked ports an egress must hold in an interval to be a candidate root

@@ -28,6 +28,8 @@ class Shares:
         self._stall = np.zeros_like(self._ring)
         self._backlog = np.zeros_like(self._ring)
         self._filled = 0
+        self._cache: dict[int, tuple[Ints, Array, Array]] = {}
+        self._singles: dict[tuple[int, int], tuple[Array, Array]] = {}
         self._estimate: list[dict[int, tuple[Array, Array]]] = [{} for _ in fabric.blocks]
 
     def push(self, volume: Floats, stall: Floats, backlog: Floats, unknown: npt.NDArray[np.bool_]) -> None:
@@ -41,9 +43,30 @@ class Shares:
         ):
             ring[:-1] = ring[1:]
             ring[-1] = new
+        self._cache.clear()
+        self._singles.clear()
         self._filled = min(self._filled + 1, len(self._ring))
 
     def of(self, number: int, block: Block, rows: Ints) -> tuple[Array, Array]:
+        """Cached for the interval: see :meth:`_fit`."""
+        cache = self._cache.get(number)
+        if cache is not None and len(cache[0]) == len(rows) and bool((cache[0] == rows).all()):
+            return cache[1], cache[2]
+        if cache is not None and len(rows) == 1:
+            at = int(np.searchsorted(cache[0], rows[0]))
+            if at < len(cache[0]) and cache[0][at] == rows[0]:
+                return cache[1][at : at + 1], cache[2][at : at + 1]
+            single = self._singles.get((number, int(rows[0])))
+            if single is not None:
+                return single
+        shares, composition = self._fit(number, block, rows)
+        if len(rows) == 1 and cache is not None:
+            self._singles[number, int(rows[0])] = shares, composition
+        else:
+            self._cache[number] = rows, shares, composition
+        return shares, composition
+
+    def _fit(self, number: int, block: Block, rows: Ints) -> tuple[Array, Array]:
         """For switches ``rows`` of block ``number``: (A (n, R, R) shares of each ingress, C (n, R, R) composition of each egress)."""
         depth = max(self._filled, 1)
         weight = self.params.memory ** np.arange(depth - 1, -1, -1, dtype=np.float32)
@@ -59,7 +82,7 @@ class Shares:
         prior = shares
         counted = volume**2 / np.maximum((into**2).sum(axis=2), tiny)  # effective intervals with data
         pull = (np.float32(self.params.share_prior) / np.maximum(counted, np.float32(1)))[:, :, None]
-        for _ in range(self.params.em_rounds):
+        for _ in range(self._rounds(self.params.em_rounds, len(rows))):
             fitted = np.matmul(shares.transpose(0, 2, 1), into)  # n, R(out), K
             ratio = np.where(fitted > tiny, out / np.maximum(fitted, tiny), np.float32(1))
             gain = np.matmul(into, ratio.transpose(0, 2, 1))
@@ -71,12 +94,18 @@ class Shares:
         flow = shares * volume[:, :, None]
         arriving = flow.sum(axis=1, keepdims=True)
         composition = np.where(arriving > tiny, flow / np.maximum(arriving, tiny), np.float32(0))
-        for at, row in enumerate(rows):
-            before = self._estimate[number].get(int(row))
+        known = self._estimate[number]
+        quiet = (arriving[:, 0, :] <= tiny).any(axis=1)
+        for at in np.flatnonzero(quiet):
+            before = known.get(int(rows[at]))
             if before is not None:
                 composition[at] = np.where(arriving[at] > tiny, composition[at], before[1])
-            self._estimate[number][int(row)] = shares[at], composition[at]
+        known.update(zip(rows.tolist(), zip(shares, composition, strict=True), strict=True))
         return shares, composition
+
+    def _rounds(self, wanted: int, switches: int) -> int:
+        """Fewer rounds where very many switches are at work at once: then a cycle's time matters more than the last percent."""
+        return max(3, min(wanted, self.params.most_work // max(switches, 1)))
 
     def row(self, ingress: int) -> list[tuple[int, float]]:
         """Egress ports that traffic entering by a switch port leaves by, with their shares; [] at a host."""
@@ -122,7 +151,7 @@ class Shares:
         tiny = np.float32(1e-6)
         span = np.matmul(composition.transpose(0, 2, 1), seen * w)  # n, O, K
         norm = (span * active).sum(axis=2)
-        for _ in range(self.params.theta_rounds):
+        for _ in range(self._rounds(self.params.theta_rounds, len(rows))):
             fitted = np.matmul(composition, theta[:, :, None] * active)  # n, I, K
             ratio = np.where(seen, stall / np.maximum(fitted, tiny), 0) * w
             gain = (np.matmul(composition.transpose(0, 2, 1), ratio) * active).sum(axis=2)
@@ -136,8 +165,8 @@ class Shares:
         even = allowed / np.maximum(allowed.sum(axis=2, keepdims=True), 1)
         gravity = np.where(total > 0, gravity / np.maximum(total, np.float32(1e-9)), even).astype(np.float32)
         known = self._estimate[number]
-        for at, row in enumerate(rows):
-            before = known.get(int(row))
+        for at in np.flatnonzero((total[:, :, 0] <= 0).any(axis=1)):
+            before = known.get(int(rows[at]))
             if before is not None:
                 idle = total[at, :, 0] <= 0
                 gravity[at] = np.where(idle[:, None], before[0], gravity[at])

@@ -80,8 +80,8 @@ class VerdictMaker:
         if self.finder is None:
             return [], []
         episode = finding.episode
-        ports = {*episode.held, *episode.shared}
-        held = {p: (episode.held.get(p, 0.0) + episode.shared.get(p, 0.0)) / episode.active for p in ports}
+        sure, shared = episode.held.totals(), episode.shared.totals()
+        held = {p: (sure.get(p, 0.0) + shared.get(p, 0.0)) / episode.active for p in {*sure, *shared}}
         return self.finder.split(finding.roots, held, episode.active, priority, self.params)
 
     def _confidence(self, finding: Finding) -> float:
@@ -112,7 +112,7 @@ class VerdictMaker:
             "blocked_ports": round(episode.mass / episode.active, 2),
             "clarity": round(episode.clarity / episode.active, 2),
             "means": {name: round(episode.mean(name), 3) for name in sorted(episode.sums)},
-            "affected_or_equals": len(episode.shared),
+            "affected_or_equals": len(episode.shared.totals()),
         }
         if episode.explanation:
             out["peak"] = self._spoken(episode.explanation)
@@ -149,10 +149,8 @@ class VerdictMaker:
             )
         if self.assumed_routes:
             out.append("routes: every shortest path was assumed, no forwarding table was readable")
-        if finding.episode.shared:
-            out.append(
-                f"{len(finding.episode.shared)} ports wait for this root or for an equal of it: which, cannot be told"
-            )
+        if shared := len(finding.episode.shared.totals()):
+            out.append(f"{shared} ports wait for this root or for an equal of it: which, cannot be told")
         if self.finder is None:
             out.append("who talks to whom: ports are affected, which of their traffic is a victim is not known")
         return out
