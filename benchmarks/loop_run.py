@@ -14,6 +14,8 @@ from fabricd.control.effects import Effects
 from fabricd.control.journal import SqliteJournal
 from fabricd.control.loop import Inputs, Loop
 from fabricd.control.policy import load_policy
+from fabricd.control.predict import Prediction
+from fabricd.control.remedies.base import Draft, Situation
 from fabricd.control.state import State
 from fabricd.control.traffic import Pair
 from fabricd.control.world import World
@@ -82,7 +84,7 @@ def routes_of(model: FlowModel) -> RouteTable:
 class Bench:
     """A scene with everything around it. ``adaptive``: the subnet manager knows adaptive routing (NVIDIA's)."""
 
-    def __init__(self, scene: Scene, mode: str, *, adaptive: bool, noise: int = 0, adapters: bool = True) -> None:
+    def __init__(self, scene: Scene, mode: str, *, adaptive: bool, noise: int = 0) -> None:
         self.scene, model = scene, scene.model
         for number, node in enumerate(model.graph.topology.nodes.values()):
             node.lids = dict.fromkeys(node.port_guids or {0: 0, 1: 0}, number + 1)
@@ -111,9 +113,7 @@ class Bench:
             options["ar_sl_mask"] = "0x0000"
         infiniband = model.settings.kind == "infiniband"
         managers = ("opensm", "ufm") if infiniband else ("snmp",)
-        self.adapters = {
-            name: ModelAdapter(name, self.effects, MANAGERS[name], options) for name in managers if adapters
-        }
+        self.adapters = {name: ModelAdapter(name, self.effects, MANAGERS[name], options) for name in managers}
         self.journal = SqliteJournal(":memory:")
         config = ControlConfig(mode="enforce" if mode == "enforce" else "observe")
         self.loop = Loop(config, load_policy(), self.journal, self.adapters, lambda: self.now_ns)
@@ -217,12 +217,17 @@ def run(
     *,
     adaptive: bool = False,
     noise: int = 0,
-    planted: Verdict | None = None,
-    adapters: bool = True,
+    plant: bool = False,
 ) -> Run:
-    """``mode``: off (no loop), observe or enforce. ``planted``: a wrong verdict held open from the tenth interval on."""
+    """``mode``: off (no loop), observe or enforce.
+
+    ``plant``: a wrong verdict is open from the tenth interval on, and its predictions are believed.
+    """
     scene = build(name, draw)
-    bench = Bench(scene, mode, adaptive=adaptive, noise=noise, adapters=adapters)
+    bench = Bench(scene, mode, adaptive=adaptive, noise=noise)
+    planted = _wrong_verdict(bench) if plant else None
+    if plant:
+        bench.loop.predictor = _believed
     out: list[npt.NDArray[np.int64]] = []
     result = Run(scene, np.zeros((0, 0), np.int64), [])
     ethernet = scene.model.settings.kind == "ethernet"
@@ -251,6 +256,28 @@ def run(
     result.actions = bench.journal.actions()
     result.timings = bench.loop.timings
     return result
+
+
+def _wrong_verdict(bench: Bench) -> Verdict:
+    """An incast at a host's port where there is none, victims that have nothing to do with it."""
+    model = bench.scene.model
+    hosts = [model.graph.ports[port] for port in model.graph.endpoints.tolist()]
+    root = bench.world.peers()[hosts[0]]
+    at = EPOCH + round(9 * bench.scene.window_s * 1e9)
+    return Verdict(
+        id="planted",
+        start=at,
+        detected_at=at,
+        roots=[(format_guid(root[0]), root[1])],
+        cause="incast" if model.settings.kind == "infiniband" else "slow_receiver",
+        priority=bench.lanes[0],
+        victims=[(format_guid(guid), port) for guid, port in hosts[-3:]],
+        confidence=0.95,
+    )
+
+
+def _believed(situation: Situation, draft: Draft) -> Prediction:
+    return Prediction(0.8, 0.5, 0.1, 0.0, "", 0.0)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fabricd.model.verdict import Cause, Verdict
 
 _ADVICE: dict[Cause, str] = {
@@ -33,3 +35,17 @@ def advice(verdict: Verdict) -> str:
     if verdict.blind:
         text += f" Not seen: {', '.join(verdict.blind[:5])}."
     return text
+
+
+def advice_document(verdict: Verdict, not_possible: dict[str, str], meanwhile: str) -> dict[str, Any]:
+    """What is published for a person and for the scheduler: ``drain`` names the host that ought to take no new jobs."""
+    host = verdict.cause in ("slow_receiver", "pfc_storm")
+    return {
+        "kind": "advice",
+        "verdict": verdict.id,
+        "cause": verdict.cause,
+        "do": advice(verdict),
+        "drain": [list(root) for root in verdict.roots] if host else [],
+        "meanwhile": meanwhile,
+        "not_possible": not_possible,
+    }

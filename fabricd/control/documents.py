@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from fabricd.control.verify import hidden_by
 from fabricd.model.action import IN_FORCE, Action
 
 ALERTS = frozenset({"conflict", "stuck", "lost", "failed"})
@@ -26,6 +27,10 @@ def action_document(action: Action) -> dict[str, Any]:
         "lease_until_ns": action.lease_until_ns or None,
         "events": body["events"],
     }
+    if out["in_force"] and hidden_by(action.proposal):
+        out["holds_verdict"] = (
+            action.proposal.verdict_id
+        )  # our own change hides the evidence: it is not cleared by silence
     if action.state in ALERTS:
         out["alert"] = action.events[-1].detail or action.state
     return out

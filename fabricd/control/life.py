@@ -214,8 +214,8 @@ class Life:
                 continue
             (gone if now == change.old else other).append(f"{change.lever.name} {change.lever.key} is {now!r}")
         if other:
-            self._forget(action)
-            self._step(action, "conflict", "; ".join(other))
+            # Somebody else's lever stays as it is; those still ours go back, or they would be nobody's.
+            self.undo(action, "rolled_back", "; ".join(other))
         elif gone:
             if len(gone) < len(action.proposal.changes):
                 self.undo(action, "rolled_back", f"only partly in force: {'; '.join(gone)}")

@@ -9,7 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ import numpy as np
 
 from fabricd.config.control import ControlConfig
 from fabricd.control.adapters.base import Adapter
-from fabricd.control.advice import advice
+from fabricd.control.advice import advice, advice_document
 from fabricd.control.guard import refusals
 from fabricd.control.journal import Journal
 from fabricd.control.ledger import Ledger
@@ -26,12 +26,12 @@ from fabricd.control.managers import Managers
 from fabricd.control.policy import PolicyFile
 from fabricd.control.predict import predict
 from fabricd.control.propose import Predictor, Proposed, propose
-from fabricd.control.records import baseline_of, lease_of, verdict_of
+from fabricd.control.records import back_off, baseline_of, lease_of, verdict_of
 from fabricd.control.remedies.base import NotPossible, Situation, port_ref
 from fabricd.control.remedies.routing import BAD_LINK, repaired
 from fabricd.control.state import State, average
 from fabricd.control.traffic import Pair, Traffic, estimate
-from fabricd.control.verify import Baseline, Watch, take_baseline
+from fabricd.control.verify import Baseline, Watch, hidden_by, take_baseline
 from fabricd.control.world import World
 from fabricd.model.action import IN_FORCE, Action, Proposal
 from fabricd.model.action import State as LifeState
@@ -42,12 +42,11 @@ log = logging.getLogger(__name__)
 
 NS = 1_000_000_000
 LOCK_WAIT_S = 30.0
-RETRY_PROPOSAL_INTERVALS = 5  # a verdict without a remedy is looked at again after this many
+RETRY_PROPOSAL_INTERVALS = 2  # a verdict without a remedy is looked at again after this many
 REPAIRED_INTERVALS = 30  # a bad link must be good for this long before its action is released
 KEPT_STATES = 40
+SETTLED_INTERVALS = 2  # of a verdict's time before anything is proposed
 BEFORE_STATES = 8  # intervals before a verdict's start that show how things usually are
-BACK_OFF_WITHIN_NS = 24 * 3600 * NS
-MOST_BACK_OFF = 16
 # Causes in which a link or host changed and not what is sent: what the senders want is what they sent before.
 UNCHANGED_LOAD = frozenset({*BAD_LINK, "slow_receiver", "pfc_storm"})
 
@@ -97,6 +96,7 @@ class Loop:
         self._pending: dict[str, _Pending] = {}  # by verdict id
         self._look_again: dict[str, int] = {}
         self._good_since: dict[str, int] = {}
+        self._held: dict[str, Verdict] = {}
 
     # ---------------------------------------------------------------- start
 
@@ -106,7 +106,7 @@ class Loop:
             if "freeze" not in self.journal.latches():
                 for action in self.life.reconcile():
                     log.warning("action %s: %s after a restart", action.id, action.state)
-        self.managers.probe()
+        self.managers.refresh(self.clock())
 
     # ---------------------------------------------------------------- one step
 
@@ -114,6 +114,7 @@ class Loop:
         """Raises FabricdError when the journal cannot be written: then nothing is pushed either."""
         with self.journal.exclusive(LOCK_WAIT_S):
             latches = self.journal.latches()
+            inputs = self._with_held(inputs)
             if inputs.state is not None and (not self._states or inputs.state.t_ns > self._states[-1].t_ns):
                 self._states.append(inputs.state)
             requests = self.journal.take_requests() if "freeze" not in latches else []
@@ -123,6 +124,7 @@ class Loop:
                 self._revert_all()
                 return
             self._restarts()
+            self.managers.refresh(self.clock())
             self.life.expire()
             for request in requests:
                 self._request(request.verb, request.action, request.who, inputs)
@@ -131,6 +133,14 @@ class Loop:
             self._forget_ended(inputs)
             for verdict in inputs.verdicts.values():
                 self._consider(verdict, inputs)
+
+    def _with_held(self, inputs: Inputs) -> Inputs:
+        """Verdicts whose evidence an action of ours hides (pause switched off) are not over because nothing is seen any more."""
+        hiding = {
+            action.proposal.verdict_id for action in self.journal.actions(in_force=True) if hidden_by(action.proposal)
+        }
+        self._held = {name: one for name, one in {**self._held, **inputs.verdicts}.items() if name in hiding}
+        return replace(inputs, verdicts={**self._held, **inputs.verdicts})
 
     def _revert_all(self) -> None:
         """Undo everything, then freeze; what cannot be reached is tried again at the next step."""
@@ -258,6 +268,8 @@ class Loop:
         mine = [action for action in actions if action.proposal.verdict_id == verdict.id]
         if any(action.state in IN_FORCE or action.state == "admitted" for action in mine):
             return
+        if len(self._since(verdict)) < SETTLED_INTERVALS:
+            return  # who waits, and how much, is still changing: nothing could be judged by it
         began = time.perf_counter()
         pending = self._pending.get(verdict.id)
         if pending is None:
@@ -296,19 +308,16 @@ class Loop:
             self._advise(verdict, outcome.why_not)
             return None
         self.advice.pop(verdict.id, None)
+        if verdict.cause in UNCHANGED_LOAD:  # the action only bridges the time until a person mended it
+            self._advise(verdict, outcome.why_not, meanwhile=outcome.found.proposal.remedy)
         pending = self._pending[verdict.id] = _Pending(outcome.found)
         return pending
 
-    def _advise(self, verdict: Verdict, why_not: dict[str, str]) -> None:
+    def _advise(self, verdict: Verdict, why_not: dict[str, str], meanwhile: str = "") -> None:
         if verdict.id not in self.advice:
-            log.warning("verdict %s (%s): nothing is pushed. %s", verdict.id, verdict.cause, advice(verdict))
-        self.advice[verdict.id] = {
-            "kind": "advice",
-            "verdict": verdict.id,
-            "cause": verdict.cause,
-            "do": advice(verdict),
-            "not_possible": why_not,
-        }
+            done = f"{meanwhile} is proposed meanwhile" if meanwhile else "nothing is pushed"
+            log.warning("verdict %s (%s): %s. %s", verdict.id, verdict.cause, done, advice(verdict))
+        self.advice[verdict.id] = advice_document(verdict, why_not, meanwhile)
 
     def _refusals(self, proposal: Proposal, inputs: Inputs) -> list[str]:
         now = self.clock()
@@ -319,10 +328,14 @@ class Loop:
         latches = self.journal.latches()
         return refusals(proposal, self.journal.actions(newest=500), inputs.world, self.config, latches, now)
 
+    def _since(self, verdict: Verdict) -> list[State]:
+        """The states that lie in the verdict's time."""
+        return [state for state in self._states if state.t_ns - state.interval_ns >= verdict.start]
+
     def _baseline(self, verdict: Verdict, made: Proposed) -> Baseline:
         victims = [port_ref(victim) for victim in verdict.victims]
         return take_baseline(
-            self._states, victims, verdict.priority, made.excused, made.proposal.gain, made.promised_share
+            self._since(verdict), victims, verdict.priority, made.excused, made.proposal.gain, made.promised_share
         )
 
     def _admit(self, verdict: Verdict, made: Proposed, began: float) -> None:
@@ -340,26 +353,13 @@ class Loop:
                 "worse": made.prediction.worse,
                 "seconds": made.prediction.seconds,
             },
-            lease_s=made.lease_s * self._back_off(made.proposal),
+            lease_s=made.lease_s * back_off(made.proposal, self.journal.actions(newest=500), self.clock()),
             root=[list(ref) for ref in verdict.roots],
             evidence=verdict.evidence,
         )
         self.journal.save(action)
         if self.config.mode == "enforce":
             self._push(action, "", began)
-
-    def _back_off(self, proposal: Proposal) -> int:
-        """A remedy that had to come back after a trial stays longer each time."""
-        levers = {change.lever for change in proposal.changes}
-        since = self.clock() - BACK_OFF_WITHIN_NS
-        trials = sum(
-            1
-            for action in self.journal.actions(newest=500)
-            if action.state == "released"
-            and action.events[-1].at_ns >= since
-            and levers & {change.lever for change in action.proposal.changes}
-        )
-        return min(MOST_BACK_OFF, int(2**trials))
 
     def _push(self, action: Action, note: str, began: float) -> None:
         if self.life.push(action, lease_of(action, self.config.lease_s)):

@@ -12,6 +12,8 @@ from fabricd.model.action import Lever
 
 log = logging.getLogger(__name__)
 
+AGAIN_NS, SELDOM_NS = 15_000_000_000, 300_000_000_000
+
 
 class Managers:
     """``levers`` is empty until the first ``probe``."""
@@ -20,15 +22,26 @@ class Managers:
         self.adapters = adapters
         self.levers = Levers()
         self._epochs: dict[str, str] = {}
+        self._silent = False
+        self._probed_ns = 0
+
+    def refresh(self, now_ns: int) -> None:
+        """Probe again when it is time: soon after one did not answer, else seldom."""
+        every = AGAIN_NS if self._silent else SELDOM_NS
+        if not self._probed_ns <= now_ns < self._probed_ns + every:
+            self.probe()
+            self._probed_ns = now_ns
 
     def probe(self) -> None:
         """Ask every adapter what it may write. One that does not answer can write nothing."""
         levers = Levers()
+        self._silent = False
         for name, adapter in self.adapters.items():
             try:
                 found = adapter.probe()
             except AdapterError as error:
                 log.warning("adapter %s: %s", name, error)
+                self._silent = True
                 continue
             for item in found:
                 key = (name, item.name)

@@ -101,7 +101,7 @@ def _stall(model: FlowModel, seconds: float) -> Floats:
 
 def _worse(s: Situation, model: FlowModel, first: Floats, second: Floats, victims: set[int]) -> float:
     """Contributors and the root itself are not innocents."""
-    ours = {s.root, *s.traffic.senders(s.root)}
+    ours = {s.root, s.crowded, *s.traffic.senders(s.root), *s.traffic.senders(s.crowded)}
     rows = [i for i, ref in enumerate(model.graph.ports) if i not in victims and ref not in ours]
     return float(max(0.0, (second[rows] - first[rows]).max())) if rows else 0.0
 

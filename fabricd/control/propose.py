@@ -113,7 +113,7 @@ def _made(s: Situation, candidate: Candidate, prediction: Prediction, config: Co
 
 def _excused(s: Situation) -> list[PortRef]:
     """The root, its host, and those who send through it: they are not innocents."""
-    out = {s.root, *s.traffic.senders(s.root)}
+    out = {s.root, s.crowded, *s.traffic.senders(s.root), *s.traffic.senders(s.crowded)}
     try:
         out.add(s.peer(s.root))
     except NotPossible:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from fabricd.control.verify import Baseline
-from fabricd.model.action import Action
+from fabricd.model.action import Action, Proposal
 from fabricd.model.verdict import Cause, Verdict
 
 NS = 1_000_000_000
+BACK_OFF_WITHIN_NS = 24 * 3600 * NS
+MOST_BACK_OFF = 16
 
 
 def admission(action: Action) -> dict[str, Any]:
@@ -43,3 +46,16 @@ def verdict_of(action: Action) -> Verdict:
         cause=msgspec.convert(action.proposal.cause, type=Cause),
         confidence=1.0,
     )
+
+
+def back_off(proposal: Proposal, actions: Iterable[Action], now_ns: int) -> int:
+    """How many times its usual lease a remedy gets: twice as long after each trial in a day that showed it is still needed."""
+    levers = {change.lever for change in proposal.changes}
+    trials = sum(
+        1
+        for action in actions
+        if action.state == "released"
+        and action.events[-1].at_ns >= now_ns - BACK_OFF_WITHIN_NS
+        and levers & {change.lever for change in action.proposal.changes}
+    )
+    return min(MOST_BACK_OFF, int(2**trials))

@@ -137,10 +137,14 @@ class Watch:
         worse = self.worse()
         if worse is not None:
             return "failed", f"{_key(worse[0])} waits {worse[1]:.0%} more than before"
-        if now is not None and len(self.victims) == AVERAGE and now <= self.baseline.target:
+        # Where nobody waited there was nothing to help: whatever was changed then stays only by mistake.
+        helpable = before > STALL_FLOOR
+        if helpable and now is not None and len(self.victims) == AVERAGE and now <= self.baseline.target:
             return "helped", f"the victims' stall fell from {before:.1%} to {now:.1%}"
         if self.seen + self.blind < deadline_intervals:
             return "wait", ""
+        if not helpable:
+            return "failed", f"the victims did not wait before ({before:.1%}): nothing to help"
         if now is None:
             return "failed", "no victim could be seen: no evidence that it helped"
         return (

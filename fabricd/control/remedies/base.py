@@ -18,6 +18,7 @@ from fabricd.model.topology import CA, PortRef
 from fabricd.model.verdict import Verdict
 from fabricd.topology.routes import RouteTable
 
+ONE_RECEIVER = 0.5  # with this share of a port's bytes a host is the receiver of its incast
 ROOM = 0.9  # a port is not planned fuller than this share of its rate
 
 
@@ -65,6 +66,19 @@ class Situation:
         if node is None:
             raise NotPossible(f"{ref[0]:#x} is not in the topology")
         return self.peer(ref) if node.type == CA else ref
+
+    @property
+    def crowded(self) -> PortRef:
+        """Where an incast really ends: met between switches, it is still one host's port that its traffic fills."""
+        root = self.root
+        if self.verdict.cause != "incast" or self.is_host(self.peer(root)):
+            return root
+        ends: dict[PortRef, float] = {}
+        for number, share in self.traffic.over(root):
+            dst = self.traffic.pairs[number].dst
+            ends[dst] = ends.get(dst, 0.0) + float(self.traffic.rate[number]) * share
+        most = max(ends, key=lambda ref: (ends[ref], ref), default=None)
+        return self.peer(most) if most is not None and ends[most] >= ONE_RECEIVER * sum(ends.values()) else root
 
     @property
     def host(self) -> PortRef:

@@ -33,15 +33,16 @@ BYTES_PER_MBPS = 125_000.0
 
 def _limit_senders(s: Situation) -> Draft:
     """Each heavy sender gets an even part of what the root takes, and what it sends elsewhere on top."""
-    senders = s.traffic.senders(s.root)
+    root = s.crowded
+    senders = s.traffic.senders(root)
     if len(senders) > MOST_SENDERS:
         raise NotPossible(f"{len(senders)} senders, at most {MOST_SENDERS} are limited")
-    carried = s.state.tx_of(s.root)
+    carried = s.state.tx_of(root)
     slow = s.verdict.cause in HOST or s.verdict.cause == "degraded_link"
-    takes = min(s.rate(s.root), carried) if slow else s.rate(s.root)
+    takes = min(s.rate(root), carried) if slow else s.rate(root)
     if np.isnan(takes):
-        raise NotPossible(f"what {s.name(s.root)} carries is not known")
-    others = s.traffic.load(s.root) - sum(senders.values())
+        raise NotPossible(f"what {s.name(root)} carries is not known")
+    others = s.traffic.load(root) - sum(senders.values())
     part = max(0.0, SHARE * takes - others) / len(senders)
     changes = []
     for src in senders:
@@ -59,7 +60,7 @@ def _limit_senders(s: Situation) -> Draft:
     return Draft(
         tuple(changes),
         Touched(),
-        f"{len(changes)} senders together send what {s.name(s.root)} takes, {takes / 1.25e8:.0f} Gb/s",
+        f"{len(changes)} senders together send what {s.name(root)} takes, {takes / 1.25e8:.0f} Gb/s",
     )
 
 

@@ -72,6 +72,11 @@ def test_blind_intervals_are_no_success() -> None:
     assert (outcome, "no evidence" in detail) == ("failed", True)
 
 
+def test_where_nobody_waited_nothing_was_helped() -> None:
+    outcome, detail = watched(scene(0.0), scene(0.0), 20).judge(DEADLINE)
+    assert (outcome, "nothing to help" in detail) == ("failed", True)
+
+
 def test_the_interval_of_the_push_and_repeats_do_not_count() -> None:
     watch = Watch(baseline(scene()), 4 * INTERVAL + 1)
     watch.see(scene(0.0).state(5 * INTERVAL))
