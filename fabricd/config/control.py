@@ -52,7 +52,8 @@ class ControlConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         str, Meta(description="directory in which a file named pause, freeze or revert-all sets that latch")
     ] = "/var/lib/fabricd/control/latches"
     approval_token_file: Annotated[
-        str, Meta(description="credential file with the token that requests over MQTT must carry; empty: none are taken")
+        str,
+        Meta(description="credential file with the token that requests over MQTT must carry; empty: none are taken"),
     ] = ""
     pairs_file: Annotated[
         str, Meta(description="who talks to whom, lines src,dst,priority; empty: guessed from what ports send")
@@ -80,6 +81,22 @@ class ControlConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     opensm_pid_file: Annotated[str, Meta(description="file with opensm's process id; empty: use the console")] = ""
     opensm_console: Annotated[str, Meta(description="host:port of opensm's loopback console; empty: SIGHUP")] = ""
+    opensm_directories: Annotated[
+        list[str], Meta(description="directories besides opensm_conf's own whose files fabricd may write")
+    ] = []
+    opensm_cache_dir: Annotated[str, Meta(description="directory in which opensm keeps guid2lid")] = "/var/cache/opensm"
+    opensm_ssh: Annotated[
+        list[str],
+        Meta(
+            description="command that reaches fabricd sm-host where opensm runs, e.g. ssh -o BatchMode=yes fabricd@ufm1; empty: here"
+        ),
+    ] = []
+    collector_socket: Annotated[
+        str,
+        Meta(
+            description="the collector's socket, by which changes are read back from switches; empty: no read-back in-band"
+        ),
+    ] = "/run/fabricd/collector.sock"
     ufm_url: Annotated[str, Meta(description="base address of UFM")] = ""
     ufm_prefix: Annotated[str, Meta(description="path of its REST interface: /ufmRest, /ufmRestV2, /ufmRestV3")] = (
         "/ufmRest"
@@ -90,6 +107,8 @@ class ControlConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ufm_cert_file: Annotated[str, Meta(description="client certificate (PEM)")] = ""
     ufm_key_file: Annotated[str, Meta(description="key of the client certificate")] = ""
     ufm_ca_file: Annotated[str, Meta(description="authorities that may sign UFM's certificate")] = ""
+    ufm_insecure: Annotated[bool, Meta(description="take any certificate of UFM's (its own is self-signed)")] = False
+    ufm_time_limit: Annotated[float, Meta(gt=0, le=300, description="seconds for a job of UFM to end")] = 60.0
     snmp_targets: Annotated[str, Meta(description="TOML file of switches: address, profile, SNMPv3 user")] = ""
     snmp_secrets_file: Annotated[str, Meta(description="credential file with SNMPv3 keys")] = ""
     maintenance: Annotated[list[MaintenanceWindow], Meta(description="windows in which new actions are refused")] = []

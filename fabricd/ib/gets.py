@@ -63,6 +63,7 @@ _SMP = {
     "NodeDescription": _Kind(Smp.NODE_DESCRIPTION, lambda r: 0),
     "SwitchInfo": _Kind(Smp.SWITCH_INFO, lambda r: 0),
     "PortInfo": _Kind(Smp.PORT_INFO, lambda r: r.port),
+    "PKeyTable": _Kind(Smp.PKEY_TABLE, lambda r: r.port << 16 | r.block),
     "SLtoVL": _Kind(Smp.SL_TO_VL, lambda r: r.in_port << 8 | r.port),
     "VLArbitration": _Kind(Smp.VL_ARBITRATION, lambda r: r.block << 16 | r.port),
     "LinearForwarding": _Kind(Smp.LINEAR_FORWARDING, lambda r: r.block),

@@ -73,4 +73,4 @@ def test_any_bytes(line: bytes) -> None:
 
 
 def test_names_cover_every_attribute_once() -> None:
-    assert len(set(ALLOWED)) == len(ALLOWED) == 7 + len(Pma)
+    assert len(set(ALLOWED)) == len(ALLOWED) == 8 + len(Pma)
