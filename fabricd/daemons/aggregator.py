@@ -10,6 +10,7 @@ from typing import Any
 
 from fabricd import logs
 from fabricd.config.root import Config
+from fabricd.daemons.alert_feed import follow_verdicts
 from fabricd.daemons.doctor_feed import follow_doctors
 from fabricd.daemons.http_server import bind_unix, serve
 from fabricd.daemons.job_feed import follow_jobs
@@ -18,6 +19,7 @@ from fabricd.jobs.watch import JobWatch
 from fabricd.outputs.doctor_view import DoctorReports
 from fabricd.outputs.http_api import View, make_app
 from fabricd.outputs.jobs_view import JobsView
+from fabricd.outputs.webhooks import Alerts
 from fabricd.store.ingest import Ingest
 from fabricd.store.receiver import Receiver, client_id, rebuild
 from fabricd.store.recording import Recording
@@ -43,7 +45,8 @@ class Aggregator:
         self.view = View(self.store, self.ingest, self.problems, lambda: self.config.aggregator.stale_after)
         self.doctors = DoctorReports()
         self.jobs = JobsView(JobWatch())
-        self.view.families.append(self.doctors.metric_families)
+        self.alerts = Alerts(config.alerts)
+        self.view.families += [self.doctors.metric_families, self.alerts.metric_families]
         self.app: Any = make_app(self.view, [*self.doctors.routes(), *self.jobs.routes()])
 
     def problems(self) -> list[str]:
@@ -71,6 +74,7 @@ class Aggregator:
             group.create_task(self._forget())
             group.create_task(follow_doctors(self.config, self.doctors))
             group.create_task(follow_jobs(self.config, self.store, self.jobs))
+            group.create_task(follow_verdicts(self.config, self.alerts))
 
     async def _forget(self) -> None:
         while True:
