@@ -15,6 +15,7 @@ from fabricd.flow.arbiter import LaneArbiter
 from fabricd.flow.controls import Controls
 from fabricd.flow.counters import Counters
 from fabricd.flow.graph import BoolArray, FloatArray, Graph, IntArray
+from fabricd.flow.marking import Marker
 from fabricd.flow.pause import CreditControl, PauseControl
 from fabricd.flow.queues import Queues
 from fabricd.flow.rate_control import RateControl
@@ -49,6 +50,7 @@ class Engine:
         self.cc = RateControl(settings.cc, settings.slowdown)
         self.counters = Counters.zeros(p, v)
         self.arbiter = LaneArbiter(p, v, controls)
+        self.marker = Marker(controls, self.counters, settings.mtu_bytes, self.rng)
         self.credit = CreditControl(graph, settings) if settings.kind == "infiniband" else None
         self.pause = None if self.credit else PauseControl(graph, settings, controls)
         self.receivers = Receivers(graph, controls, v)
@@ -59,6 +61,9 @@ class Engine:
         self.limit_at: FloatArray = np.zeros(controls.rate_limit.shape)
         self.fixed_path: IntArray | None = None  # [F, N] egress position per flow and node, -1 = by the tables
         self.watcher: Watcher | None = None
+        life = settings.head_of_queue_life_s if settings.kind == "infiniband" else None
+        self._lifetime = np.inf if life is None else life * settings.slowdown
+        self._held_since: FloatArray = np.full(p * v, np.inf)
         self.completed: list[tuple[float, IntArray]] = []
         self._tick_slots = max(1, int(min(4e-6, settings.cc.increase_timer_s / 4) * settings.slowdown / self.dt))
         self.refresh_controls()
@@ -262,17 +267,33 @@ class Engine:
 
     def purge(self, port: int) -> None:
         """Discard everything queued at an egress whose link went down."""
-        v, width, queues = self.settings.lanes, self.graph.width, self.queues
+        v = self.settings.lanes
         for row in range(port * v, port * v + v):
-            while queues.count[row]:  # one quantum at a time: a queue may appear once per call
-                at = row * width + int(np.flatnonzero(queues.head[row * width : (row + 1) * width] >= 0)[0])
-                slot = queues.pop(np.array([row]), np.array([at]), self.slot)
-                source, size, flow = queues.source[slot], queues.size[slot], queues.flow[slot]
-                self.counters.drops[port, row % v] += -(-int(size[0]) // self.settings.mtu_bytes)
-                self.flows.lost[flow] += size
-                self.flows.backlog[flow] += size
-                if self.credit is not None:
-                    self.wire.give_back(self.slot, source // v, source % v, size)
+            while self.queues.count[row]:
+                self._drop_heads(np.array([row]))
+
+    def _drop_heads(self, row: IntArray) -> IntArray:
+        """Discard the next quantum of each egress row; returns the packets lost per row."""
+        v, queues = self.settings.lanes, self.queues
+        slot = queues.pop(row, queues.pick(row), self.slot)
+        source, size, flow = queues.source[slot], queues.size[slot], queues.flow[slot]
+        packets = -(-size // self.settings.mtu_bytes)
+        self.counters.drops.reshape(-1)[row] += packets
+        np.add.at(self.flows.lost, flow, size)
+        np.add.at(self.flows.backlog, flow, size)
+        self.flows.next_ok[flow] = self.now + self.settings.retry_timeout_s * self.settings.slowdown
+        if self.credit is not None:
+            self.wire.give_back(self.slot, source // v, source % v, size)
+        return packets
+
+    def _expire_heads(self, waiting: BoolArray) -> None:
+        """InfiniBand's head-of-queue lifetime: what could not leave for that long is discarded."""
+        held = waiting.reshape(-1) & (self.queues.count > 0)
+        self._held_since = np.where(held, np.minimum(self._held_since, self.now), np.inf)
+        row = np.flatnonzero(self.now - self._held_since >= self._lifetime)
+        if len(row):
+            packets = self._drop_heads(row)
+            np.add.at(self.counters.hoq_discards, row // self.settings.lanes, packets)
 
     # ---------------------------------------------------------------- departures
 
@@ -341,7 +362,7 @@ class Engine:
                 source = queues.source[slot]
                 v = self.settings.lanes
                 self.wire.give_back(self.slot, source // v, source % v, size[inner])
-            ce[inner] += self._mark(p, lane[inner], r, size[inner])
+            ce[inner] += self.marker.mark(p, lane[inner], queues.bytes[r], size[inner])
         start = np.where(self.free_at[port] > now - self.dt, self.free_at[port], now)
         self.free_at[port] = start + size / self.controls.rate[port]
         if self.credit is not None:
@@ -365,22 +386,6 @@ class Engine:
             hold = size / limit  # a bucket one quantum deep
             self.limit_at[src, sl] = np.maximum(self.limit_at[src, sl], now - hold) + hold
 
-    def _mark(self, port: IntArray, lane: IntArray, row: IntArray, size: IntArray) -> IntArray:
-        """Congestion marks on departing quanta, by the queue left behind."""
-        c = self.controls
-        queue = self.queues.bytes[row].astype(float)
-        low, high, top = c.ecn_kmin[port, lane], c.ecn_kmax[port, lane], c.ecn_pmax[port, lane]
-        over = (queue > low) & (top > 0)
-        marks = np.zeros(len(port), dtype=np.int64)
-        hit = np.flatnonzero(over)
-        if len(hit):
-            span = np.maximum(high[hit] - low[hit], 1.0)
-            chance = np.where(queue[hit] >= high[hit], 1.0, top[hit] * (queue[hit] - low[hit]) / span)
-            marks[hit] = self.rng.binomial(-(-size[hit] // self.settings.mtu_bytes), chance)
-            self.counters.ecn_marked[port[hit], lane[hit]] += marks[hit]
-            self.counters.time_congested_ns[port[hit], lane[hit]] += self.dt * 1e9
-        return marks
-
     def _account(self, blocked: BoolArray, queued: BoolArray, free: BoolArray, sent: IntArray) -> None:
         """Waiting and pause times of this slot."""
         ns = self.dt * 1e9
@@ -391,15 +396,10 @@ class Engine:
             counters.xmit_wait_ns[waiting] += ns
             free[sent] = False
             counters.port_wait_ns[free & waiting.any(axis=1)] += ns
+        if self._lifetime < np.inf:
+            self._expire_heads(waiting)
         if self.pause is not None and self.settings.pause_refresh and self.pause.asking.any():
-            self._repeat_pause(self.pause)
+            self.pause.repeat(self.dt, counters)
         np.maximum(counters.queue_max, self.queues.bytes.reshape(blocked.shape), out=counters.queue_max)
         if self.watcher is not None:
             self.watcher.slot(self, waiting)
-
-    def _repeat_pause(self, pause: PauseControl) -> None:
-        """A sender of pause repeats the frame before its quanta (65535 x 512 bit times) run out; half that is usual."""
-        port, lane = np.nonzero(pause.asking)
-        frames = self.dt * self.graph.rate[port] / (65535 * 64 / 2)
-        self.counters.pfc_tx[port, lane] += frames
-        self.counters.pfc_rx[self.graph.peer[port], lane] += frames

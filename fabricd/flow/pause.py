@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from fabricd.flow.controls import Controls
+from fabricd.flow.counters import Counters
 from fabricd.flow.graph import BoolArray, FloatArray, Graph, IntArray
 from fabricd.flow.settings import FabricSettings
 
@@ -29,6 +30,7 @@ class PauseControl:
         p, v = len(graph.ports), settings.lanes
         self.controls = controls
         self.node_of, self.nodes = graph.node_of, len(graph.guids)
+        self.rate, self.peer = graph.rate, graph.peer
         self.on_switch = graph.is_switch[graph.node_of]
         self.headroom = headroom_of(graph, settings)
         self.reserve = buffers.reserve_bytes * slow
@@ -85,6 +87,13 @@ class PauseControl:
         self.frozen.reshape(-1)[rise] = self.used.reshape(-1)[rise]
         self.frozen.reshape(-1)[fall] = np.inf
         return rise, fall
+
+    def repeat(self, seconds: float, counters: Counters) -> None:
+        """Count the frames that renew a pause before its quanta (65535 x 512 bit times) run out; half that is usual."""
+        port, lane = np.nonzero(self.asking)
+        frames = seconds * self.rate[port] / (65535 * 64 / 2)
+        counters.pfc_tx[port, lane] += frames
+        counters.pfc_rx[self.peer[port], lane] += frames
 
     def overflow(self, row: IntArray, ingress: IntArray, size: IntArray) -> BoolArray:
         """Which arrivals do not fit: lossy lanes at the threshold, lossless ones past their headroom."""

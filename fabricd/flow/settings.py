@@ -91,6 +91,9 @@ class FabricSettings:
     lossless: tuple[int, ...] | None = None  # priorities with PFC on; None: all (ethernet), ignored on infiniband
     pause_refresh: bool = True  # count the pause frames a sender repeats while it holds XOFF
     reroute_delay_s: float = 0.02  # of model time: how long routes keep pointing at a link that went down
+    head_of_queue_life_s: float | None = (
+        None  # infiniband: discard what a switch could not send for so long (stretched)
+    )
     retry_timeout_s: float = 2e-4  # how long a flow waits after a loss before it sends again (stretched)
 
     def __post_init__(self) -> None:

@@ -253,6 +253,9 @@ def test_marks_follow_the_thresholds() -> None:
         for src in (4, 5, 8):
             saturate(model, src, 0)
         run(model, 1000)
+        congested = model.counters.time_congested_ns
+        assert congested.max() <= 1000 * model.engine.dt * 1e9 * 1.01
+        assert (congested > 0).sum() >= (model.counters.ecn_marked > 0).sum()
         return int(model.counters.ecn_marked.sum())
 
     assert marked(1e5, 4e5, 0.0) == 0
@@ -305,6 +308,23 @@ def test_a_slow_host_and_a_storm_stop_their_senders() -> None:
     model.set_drain(0, None)
     run(model, 200)
     assert rate(model, flow) == pytest.approx(100, rel=0.05)
+
+
+def test_head_of_queue_lifetime_discards_what_cannot_leave() -> None:
+    def run_with(life: float | None) -> FlowModel:
+        model = fabric(head_of_queue_life_s=life)
+        saturate(model, 4, 0)
+        model.set_storm(0, True)
+        run(model, 1000)
+        return model
+
+    patient, strict = run_with(None), run_with(2e-5)
+    assert patient.counters.drops.sum() == 0
+    assert strict.counters.hoq_discards.sum() == strict.counters.drops.sum() > 0
+    tor = int(strict.graph.peer[strict.graph.endpoints[0]])
+    assert strict.counters.hoq_discards[tor] > 0
+    flows = strict.engine.flows
+    assert (flows.offered == flows.backlog + flows.sent - flows.lost).all()
 
 
 def test_a_rate_limit_holds_one_level_and_leaves_the_other() -> None:
