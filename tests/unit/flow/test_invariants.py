@@ -141,3 +141,29 @@ def test_step_length_does_not_change_the_history() -> None:
     for _ in range(100):
         many.step(3 * many.engine.dt)
     np.testing.assert_array_equal(one.counters.tx_bytes, many.counters.tx_bytes)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from(["infiniband", "ethernet"]), st.integers(0, 1000))
+def test_flapping_links_lose_nothing_for_good(kind: Kind, seed: int) -> None:
+    model = stressed(kind, "fat-tree", seed, cc=False)
+    rng = np.random.default_rng(seed)
+    between = np.flatnonzero(
+        model.graph.is_switch[model.graph.node_of] & (model.graph.endpoint_of[model.graph.peer] < 0)
+    )
+    slot = model.engine.dt
+    for port in rng.choice(between, 3, replace=False).tolist():
+        ref, down = model.graph.ports[port], float(rng.uniform(50, 300)) * slot
+        model.at(down, lambda ref=ref: model.set_link(ref, up=False))
+        model.at(down + 150 * slot, lambda ref=ref: model.set_link(ref, up=True))
+    flows, credit = model.engine.flows, model.engine.credit
+    for _ in range(40):
+        model.step(500 * slot)
+        under_way = model.engine.cable_bytes().sum() + model.queue_bytes().sum()
+        assert (flows.sent - flows.lost - flows.delivered).sum() == under_way
+        if not (flows.offered > flows.delivered).any():
+            break
+    np.testing.assert_array_equal(flows.delivered, flows.offered)
+    if credit is not None:
+        model.step(50 * slot)
+        np.testing.assert_array_equal(credit.credits, credit.capacity)
