@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from fabricd import __version__
 from fabricd import commands as commands_package
 from fabricd.commands.base import Command, add_config
+from fabricd.commands.extras import what_is_missing
 from fabricd.errors import FabricdError
 
 
@@ -61,13 +62,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     except FabricdError as error:
         print(f"fabricd: {error}", file=sys.stderr)
         return error.exit_status
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "fabricd":
+            raise  # a fault of ours, not of the installation
+        print(f"fabricd: {what_is_missing(error.name, args.command)}", file=sys.stderr)
+        return FabricdError.exit_status
     except BrokenPipeError:
-        # The reader went away (a pager, head): not an error of ours. Keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (a pager, head): not an error of ours.
+        _silence_stdout()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        # What no room foresaw (a full disk under a redirected output): still one line.
+        _silence_stdout()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"fabricd: {where}{error.strerror or error}", file=sys.stderr)
+        return FabricdError.exit_status
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     return status
+
+
+def _silence_stdout() -> None:
+    """Keep the interpreter from complaining at exit about what it cannot write."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

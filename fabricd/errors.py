@@ -13,3 +13,7 @@ class UsageError(FabricdError):
     """Wrong usage or configuration (exit status 2): the message names the key or option and its value."""
 
     exit_status = 2
+
+
+# What json, tomllib and msgspec raise for hostile text: their own errors are ValueErrors, a thousand brackets are the other one.
+BAD_DOCUMENT = (ValueError, RecursionError)

@@ -96,3 +96,11 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     )
     os.close(write)
     assert done.stderr == ""
+
+
+def test_a_full_disk_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fabricd", "config", "show"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "fabricd: No space left on device\n")
