@@ -86,7 +86,7 @@ def measure(ports: int, cycles: int) -> dict[str, Any]:
         detector = Detector(fabric, [None])
         windows = [window(fabric, n, stalled, np.random.default_rng(7)) for n in range(cycles + 2)]
         for w in windows:
-            w.rates["tx_bytes"] = w.rates["tx_bytes"] * rng.uniform(0.97, 1.0)
+            w.rates["tx_bytes"] = w.rates["tx_bytes"] * rng.uniform(0.9, 1.0, (fabric.size, 1))
         took = []
         for n, w in enumerate(windows):
             began = time.process_time()

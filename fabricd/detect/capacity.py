@@ -49,9 +49,21 @@ class Capacity:
         mean, spread = recent.mean(axis=0), recent.std(axis=0)
         with np.errstate(invalid="ignore"):
             flat = (spread < params.flat * mean) & (mean < 0.9 * nominal) & (mean > 0.05 * nominal) & ~fabric.is_host
-        for port in np.flatnonzero(flat):
+        suspects = np.flatnonzero(flat & self._strained(shares))
+        order = np.argsort(spread[suspects] / mean[suspects])
+        for port in suspects[order[: params.most_facts]]:
             if self._capped(int(port), shares):
                 self.slower[port] = mean[port]
+
+    def _strained(self, shares: list[Shares]) -> npt.NDArray[np.bool_]:
+        """(P,): ports of switches that hold some feeder up, or may do so unseen."""
+        fabric = self.fabric
+        switches = np.zeros(len(fabric.node_guids), np.bool_)
+        for s in shares:
+            waits = s.newest_stall()[:-1]
+            switches[fabric.node[fabric.peer[np.isnan(waits) | (waits >= self.params.main_stall)]]] = True
+        out: npt.NDArray[np.bool_] = switches[fabric.node]
+        return out
 
     def _follow_speed(self, window: Window) -> None:
         """A flap is a second change of speed, or a link-downed count, within ``depth`` intervals."""

@@ -57,9 +57,9 @@ class Tally:
 
     def _compact(self) -> None:
         if len(self._ports) > 1:
-            ports, where = np.unique(np.concatenate(self._ports), return_inverse=True)
+            distinct, where = np.unique(np.concatenate(self._ports), return_inverse=True)
             self._weights = [np.bincount(where, np.concatenate(self._weights))]
-            self._ports = [ports]
+            self._ports = [distinct.astype(np.intp)]
 
     def totals(self) -> dict[int, float]:
         self._compact()

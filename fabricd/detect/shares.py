@@ -126,6 +126,10 @@ class Shares:
         flow: Floats = part[:, None] * self._ring[-depth:, block.into[row]].T.astype(np.float64)
         return flow, self._stall[-depth:, block.into[row]].T.astype(np.float64)
 
+    def newest_stall(self) -> Array:
+        """(P+1,): stall of the last interval, nan where it is not observable."""
+        return self._stall[-1]
+
     def standing(self) -> Array:
         """(P+1,): the lower of the last two backlogs."""
         last = self._backlog[-min(2, max(self._filled, 1)) :]
