@@ -175,7 +175,7 @@ class Bench:
         out = {}
         for finding in self.detector.open():
             episode = finding.episode
-            ident = f"v{episode.start}-{finding.roots[0]}"
+            ident = f"v{episode.start}-{episode.key.kind}-{finding.roots[0] if finding.roots else episode.key.port}"
             out[ident] = Verdict(
                 id=ident,
                 start=episode.start,

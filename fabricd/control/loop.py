@@ -260,6 +260,7 @@ class Loop:
             situation.before,
             situation.root,
             grew=verdict.cause not in UNCHANGED_LOAD,
+            stuck=verdict.cause == "pfc_deadlock",
         )
         return situation
 

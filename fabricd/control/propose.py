@@ -10,7 +10,7 @@ from fabricd.config.control import ControlConfig
 from fabricd.control.guard import never
 from fabricd.control.policy import Candidate, PolicyFile, choose
 from fabricd.control.predict import Prediction, predict
-from fabricd.control.remedies.base import Draft, NotPossible, Situation
+from fabricd.control.remedies.base import Draft, Situation, port_ref
 from fabricd.control.verify import WORSE
 from fabricd.model.action import Proposal
 from fabricd.model.topology import PortRef
@@ -112,10 +112,11 @@ def _made(s: Situation, candidate: Candidate, prediction: Prediction, config: Co
 
 
 def _excused(s: Situation) -> list[PortRef]:
-    """The root, its host, and those who send through it: they are not innocents."""
-    out = {s.root, s.crowded, *s.traffic.senders(s.root), *s.traffic.senders(s.crowded)}
-    try:
-        out.add(s.peer(s.root))
-    except NotPossible:
-        pass
+    """The roots, the ports facing them, and those who send through them: they are not innocents."""
+    out: set[PortRef] = set()
+    for ref in {s.root, s.crowded, *(port_ref(root) for root in s.verdict.roots)}:
+        out |= {ref, *s.traffic.senders(ref)}
+        other = s.world.peers().get(ref)
+        if other is not None:
+            out.add(other)
     return sorted(out)

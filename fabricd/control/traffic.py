@@ -63,10 +63,12 @@ class Traffic:
 
     def senders(self, ref: PortRef, least: float = 0.03) -> dict[PortRef, float]:
         """Adapter ports whose traffic makes up at least this share of an egress port's, with their bytes per second there."""
+        # Where nothing flows any more, it is those who would send.
+        values = self.rate if self.load(ref) > 1.0 else self.demand
         sums: dict[PortRef, float] = {}
         for number, share in self.over(ref):
             src = self.pairs[number].src
-            sums[src] = sums.get(src, 0.0) + float(self.rate[number]) * share
+            sums[src] = sums.get(src, 0.0) + float(values[number]) * share
         total = sum(sums.values())
         return {src: value for src, value in sorted(sums.items()) if total > 0 and value >= least * total}
 
@@ -80,11 +82,13 @@ def estimate(
     root: PortRef | None = None,
     *,
     grew: bool = True,
+    stuck: bool = False,
 ) -> Traffic:
     """Pairs with rates that fit what the ports sent in the last interval. Pairs without a route are left out.
 
     ``before``: averages of the time before the trouble, ``root``: where the wait ends. What does not cross it wants what it had
-    before; what does, wants more than it gets if its load grew, else also what it had.
+    before; what does, wants more than it gets if its load grew, else also what it had. ``stuck``: nothing moves any more, so
+    rates tell nothing, and held sources are taken to want their whole link.
     """
     peers = topology.neighbours()
     pairs = list(known) if known else _guess(topology, state, peers)
@@ -104,7 +108,23 @@ def estimate(
     if earlier is not None:
         crosses = np.array([any(ref == root for ref, _ in path) for path in paths], np.bool_)
         demand = np.where(crosses & grew, np.maximum(demand, earlier), np.maximum(rate, earlier))
+    if stuck:
+        demand = np.maximum(demand, _whole_links(kept, state))
     return Traffic(kept, rate, demand, paths, guessed=not known)
+
+
+def _whole_links(pairs: list[Pair], state: State) -> Floats:
+    """(n,) an even part of the line rate for each pair of a source that is held all the time, else 0."""
+    each: dict[PortRef, int] = {}
+    for pair in pairs:
+        each[pair.src] = each.get(pair.src, 0) + 1
+    out = np.zeros(len(pairs))
+    for n, pair in enumerate(pairs):
+        held = state.stall_of([pair.src], pair.level)
+        line = state.rate_of(pair.src)
+        if len(held) and np.nan_to_num(held[0]) >= MOST_HELD and line == line:
+            out[n] = line / each[pair.src]
+    return out
 
 
 def _guess(topology: Topology, state: State, peers: dict[PortRef, PortRef]) -> list[Pair]:
