@@ -58,7 +58,8 @@ class Tally:
     def _compact(self) -> None:
         if len(self._ports) > 1:
             distinct, where = np.unique(np.concatenate(self._ports), return_inverse=True)
-            self._weights = [np.bincount(where, np.concatenate(self._weights))]
+            summed: Floats = np.bincount(where, np.concatenate(self._weights)).astype(np.float64)
+            self._weights = [summed]
             self._ports = [distinct.astype(np.intp)]
 
     def totals(self) -> dict[int, float]:

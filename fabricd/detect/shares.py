@@ -128,7 +128,8 @@ class Shares:
 
     def newest_stall(self) -> Array:
         """(P+1,): stall of the last interval, nan where it is not observable."""
-        return self._stall[-1]
+        newest: Array = self._stall[-1]
+        return newest
 
     def standing(self) -> Array:
         """(P+1,): the lower of the last two backlogs."""
