@@ -160,6 +160,28 @@ def test_disabling_a_port_takes_the_link_down_and_tells_the_manager(
     )
 
 
+def test_a_narrowed_link_trains_slower_and_back(tmp_path: Path) -> None:
+    with running_twin("quiet") as addresses:
+        tools = Tools(addresses["mad_socket"], tmp_path)
+
+        def setting() -> tuple[str, str]:
+            shown = tools.fields("smpquery", "portinfo", "1", "1")
+            return shown["LinkWidthActive"], shown["LinkState"]
+
+        rates_shown = list(Path(addresses["sysfs"]).glob("*/class/infiniband/mlx5_0/ports/1/rate"))
+        assert setting() == ("4X", "Active")
+        for width, expected in (("1", "1X"), ("3", "4X")):
+            tools.run("ibportstate", "1", "1", "width", width)
+            tools.run("ibportstate", "1", "1", "reset")
+            wait_until(lambda expected=expected: setting() == (expected, "Active"), 20, f"{expected}, active")
+            narrow = 1 if expected == "1X" else 0
+            wait_until(
+                lambda n=narrow: sum(file.read_text().startswith("100 ") for file in rates_shown) == n,
+                20,
+                "the host's rate",
+            )
+
+
 def test_opensm_brings_up_648_hosts(tmp_path: Path) -> None:
     with running_twin("quiet", "--hosts", "648", "--no-manager") as addresses:
         tools = Tools(addresses["mad_socket"], tmp_path)

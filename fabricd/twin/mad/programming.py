@@ -33,6 +33,7 @@ class Programming:
         self._arbitration: dict[int, Port] = {}
         self._up = np.zeros(fabric.plan.rows, np.bool_)
         self._gbps = fabric.plan.row_gbps.copy()
+        self._narrowed: set[int] = set()  # rows that run slower because a manager wants it
 
     # -- from managers -------------------------------------------------------------------------------------------
 
@@ -142,8 +143,14 @@ class Programming:
 
     def _train(self, port: Port) -> None:
         allowed = allowed_setting(port)
-        if allowed.gbps < float(self._gbps[port.row]) * 0.999 and allowed != port.full:
+        if allowed != port.full and allowed.gbps < float(self._gbps[port.row]) * 0.999:
+            self._gbps[port.row] = allowed.gbps
+            self._narrowed.add(port.row)
             self._fabric.set_gbps(port.row, allowed.gbps)
+        elif port.row in self._narrowed:
+            self._narrowed.discard(port.row)
+            self._gbps[port.row] = self._fabric.plan.row_gbps[port.row]
+            self._fabric.set_gbps(port.row, float(self._gbps[port.row]))
         port.train(self._setting(port))
 
     def _renegotiated(self, port: Port) -> None:

@@ -125,13 +125,14 @@ class Agent:
         info = target.info
         old_lid, old_lmc = target.lid, target.lmc
         old_setting = info[29], info[35] & 15, info[63]
-        info[0:20] = data[0:20]
-        info[26:28] = data[26:28]
+        if target.number == 0 or target.node.type == ADAPTER:  # a switch has these once, at its port 0
+            info[0:20] = data[0:20]
+            info[26:28] = data[26:28]
+            info[34] = data[34]
         if data[29]:
             info[29] = info[30] if data[29] == 0xFF else data[29] & info[30]
         if data[33] & 15:
             info[33] = info[33] & 0xF0 | data[33] & 15
-        info[34] = data[34]
         if data[35] & 15:
             info[35] = info[35] & 0xF0 | (info[32] >> 4 if data[35] & 15 == 15 else data[35] & 15)
         if data[36] >> 4:
