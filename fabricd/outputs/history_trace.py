@@ -1,0 +1,1 @@
+"""History of counters as a trace: what the detector replays."""

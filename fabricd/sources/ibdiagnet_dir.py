@@ -1,0 +1,1 @@
+"""Counters out of ibdiagnet output directories: each run is one sample."""
