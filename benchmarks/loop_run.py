@@ -16,7 +16,7 @@ from fabricd.control.loop import Inputs, Loop
 from fabricd.control.policy import load_policy
 from fabricd.control.predict import Prediction
 from fabricd.control.remedies.base import Draft, Situation
-from fabricd.control.state import State
+from fabricd.control.state import State, from_window
 from fabricd.control.traffic import Pair
 from fabricd.control.world import World
 from fabricd.detect.detector import Detector
@@ -157,18 +157,7 @@ class Bench:
         self._errors = model.counters.symbol_errors.copy()
         per_port = np.zeros(self.fabric.size)
         per_port[self._order] = errors / self.scene.window_s
-        wait = window.rates["xmit_wait_ns"]
-        return State(
-            t_ns=self.now_ns,
-            interval_ns=int(interval),
-            ports=self.fabric.ports,
-            priorities=list(self.lanes),
-            tx=window.rates["tx_bytes"],
-            stall=wait,
-            rate_bps=np.where(np.isnan(window.rate_bps), self.fabric.rate, window.rate_bps),
-            age=np.where(np.isinf(window.age).all(axis=1), np.inf, window.age.min(axis=1)),
-            errors=per_port,
-        )
+        return from_window(window, self.fabric.ports, self.lanes, self.fabric.rate, per_port)
 
     def open_verdicts(self) -> dict[str, Verdict]:
         """What the detector holds open now, as the aggregator publishes it."""

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from fabricd.detect.window import Window
 from fabricd.errors import FabricdError
 from fabricd.model.ident import format_guid, parse_guid
 from fabricd.model.topology import PortRef
@@ -99,6 +100,36 @@ class State:
         """Intervals since the newest sample of any port."""
         newest = float(self.age.min()) if len(self.age) else float("inf")
         return newest + max(0, now_ns - self.t_ns) / self.interval_ns
+
+
+def from_window(
+    window: Window,
+    ports: Sequence[PortRef],
+    priorities: Sequence[int | None],
+    rate_bps: Floats,
+    errors: Floats | None = None,
+) -> State:
+    """The state of the interval a detector has just been given; ``rate_bps`` nominal, where the device says nothing.
+
+    The stall is what was measured (waits with data, else pause); what a detector infers beyond that is its own.
+    """
+    stall = np.full(window.age.shape, np.nan)
+    for name in ("xmit_wait_ns", "paused_ns"):
+        seen = window.rate(name)
+        if seen is not None:
+            stall = np.where(np.isnan(stall), seen, stall)
+    sent = window.rate("tx_bytes")
+    return State(
+        t_ns=window.t_ns,
+        interval_ns=int(window.interval_ns),
+        ports=ports,
+        priorities=list(priorities),
+        tx=np.full(window.age.shape, np.nan) if sent is None else sent,
+        stall=stall,
+        rate_bps=np.where(np.isnan(window.rate_bps), rate_bps, window.rate_bps),
+        age=window.age.min(axis=1),
+        errors=np.full(len(ports), np.nan) if errors is None else errors,
+    )
 
 
 def worst(stall: Floats) -> Floats:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from fabricd.control.state import average, from_json, to_json
+from fabricd.control.state import average, from_json, from_window, to_json
 from fabricd.control.verify import Baseline, Watch, take_baseline
+from fabricd.detect.window import Window
 from fabricd.errors import FabricdError
 from tests.unit.control.fabrics import INTERVAL, Net
 
@@ -108,3 +109,15 @@ def test_averages_leave_out_what_is_not_known() -> None:
     found = average([first, net.state()])
     assert found.tx[0, 0] == 2.0
     assert found.tx[1, 0] == 0.0
+
+
+def test_a_detectors_interval_as_a_state() -> None:
+    waits, pauses = np.array([[0.3], [np.nan], [np.nan]]), np.array([[0.9], [0.2], [np.nan]])
+    rates = {"xmit_wait_ns": waits, "paused_ns": pauses, "tx_bytes": np.array([[1.0], [2.0], [np.nan]])}
+    window = Window(5, 1e9, rates, np.array([[0.0], [1.0], [np.inf]]), np.array([np.nan, 8.0, np.nan]))
+    state = from_window(window, [(1, 1), (2, 1), (3, 1)], [None], np.array([4.0, 4.0, 4.0]))
+    assert state.stall_of([(1, 1), (2, 1)], 7).tolist() == [0.3, 0.2]
+    assert np.isnan(state.stall_of([(3, 1)], None)).all()
+    assert state.rate_bps.tolist() == [4.0, 8.0, 4.0]
+    assert state.visible_share([(1, 1), (2, 1), (3, 1), (4, 1)]) == 0.5
+    assert np.isnan(state.errors).all()
