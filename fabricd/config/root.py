@@ -11,6 +11,7 @@ from fabricd.config.api import ApiConfig
 from fabricd.config.broker import BrokerConfig
 from fabricd.config.collector import CollectorConfig
 from fabricd.config.control import ControlConfig
+from fabricd.config.detector import DetectorConfig
 from fabricd.config.fabric import FabricConfig
 from fabricd.config.jobs import JobsConfig
 from fabricd.config.placement import PlacementConfig
@@ -30,4 +31,5 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     placement: PlacementConfig = msgspec.field(default_factory=PlacementConfig)
     jobs: JobsConfig = msgspec.field(default_factory=JobsConfig)
     control: ControlConfig = msgspec.field(default_factory=ControlConfig)
+    detector: DetectorConfig = msgspec.field(default_factory=DetectorConfig)
     alerts: AlertsConfig = msgspec.field(default_factory=AlertsConfig)

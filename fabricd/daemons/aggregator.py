@@ -11,6 +11,7 @@ from typing import Any
 from fabricd import logs
 from fabricd.config.root import Config
 from fabricd.daemons.alert_feed import follow_verdicts
+from fabricd.daemons.detector import DetectorFeed
 from fabricd.daemons.doctor_feed import follow_doctors
 from fabricd.daemons.http_server import bind_unix, serve
 from fabricd.daemons.job_feed import follow_jobs
@@ -44,10 +45,11 @@ class Aggregator:
         )
         self.view = View(self.store, self.ingest, self.problems, lambda: self.config.aggregator.stale_after)
         self.doctors = DoctorReports()
-        self.jobs = JobsView(JobWatch())
+        self.detector = DetectorFeed(config, self.store)
+        self.jobs = JobsView(JobWatch(), self.detector.verdicts)
         self.alerts = Alerts(config.alerts)
         self.view.families += [self.doctors.metric_families, self.alerts.metric_families]
-        self.app: Any = make_app(self.view, [*self.doctors.routes(), *self.jobs.routes()])
+        self.app: Any = make_app(self.view, [*self.doctors.routes(), *self.jobs.routes(), *self.detector.routes()])
 
     def problems(self) -> list[str]:
         """What keeps it from doing its work, in words; empty when ready."""
@@ -72,6 +74,7 @@ class Aggregator:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.receiver.run())
             group.create_task(self._forget())
+            group.create_task(self.detector.run())
             group.create_task(follow_doctors(self.config, self.doctors))
             group.create_task(follow_jobs(self.config, self.store, self.jobs))
             group.create_task(follow_verdicts(self.config, self.alerts))
