@@ -59,17 +59,20 @@ def _run(args: argparse.Namespace) -> int:
 async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
     from fabricd.daemons.agent_once import read_once
     from fabricd.daemons.lifecycle import run_daemon
-    from fabricd.daemons.simulated import simulated_fabric
+    from fabricd.daemons.simulated import SimulatedFabric, simulated_fabric
     from fabricd.daemons.up import local_sources, run_up
 
     async def main(ready: Callable[[str], None]) -> None:
         async with AsyncExitStack() as stack:
+            simulated: SimulatedFabric | None = None
             if args.twin is not None:
                 simulated = await stack.enter_async_context(simulated_fabric(args.twin, _twin_arguments(args)))
                 simulated.settle(config)
                 sources = simulated.sources(state)
                 found: dict[str, Any] = {"twin": simulated.addresses}
                 words = [f"fabricd on a simulated fabric: {simulated.summary}"]
+                if all(source.name != "collector" for source in sources):
+                    words.append("  switch ports  not swept: RoCE switches answer SNMP, not management datagrams")
             else:
                 reading = await asyncio.to_thread(read_once, config)
                 sources = local_sources(state)
@@ -84,7 +87,10 @@ async def _up(args: argparse.Namespace, config: Config, state: Path) -> None:
                     print("\n".join(words + _running_words(running)))
                 sys.stdout.flush()
 
-            await run_up(config, args.config, state, sources, announce, ready, port_is_a_wish=args.port is None)
+            async with asyncio.TaskGroup() as group:
+                if simulated is not None:
+                    group.create_task(simulated.watch())
+                await run_up(config, args.config, state, sources, announce, ready, port_is_a_wish=args.port is None)
 
     await run_daemon(main)
 

@@ -25,6 +25,12 @@ class SimulatedFabric:
 
     addresses: dict[str, Any]
     summary: str
+    process: asyncio.subprocess.Process
+
+    async def watch(self) -> None:
+        """Wait for its end, which nobody asked for. Raises FabricdError then."""
+        status = await self.process.wait()
+        raise FabricdError(f"the simulated fabric ended with status {status}")
 
     def settle(self, config: Config) -> None:
         """Point a configuration at this fabric where a real one would be a device."""
@@ -73,7 +79,7 @@ async def simulated_fabric(scenario: str, arguments: list[str]) -> AsyncIterator
         if not first:
             await child.wait()
             raise FabricdError(f"the simulated fabric did not come up: {await forward or 'no reason given'}")
-        yield SimulatedFabric(json.loads(first), second.decode().strip())
+        yield SimulatedFabric(json.loads(first), second.decode().strip(), child)
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.terminate()
