@@ -40,6 +40,7 @@ class DetectorFeed:
         self.open: dict[str, Verdict] = {}
         self.history: deque[Verdict] = deque(maxlen=config.detector.history)
         self._detector: Detector | None = None
+        self._abandoned: list[Verdict] = []
         self._seen: tuple[int, int] = (0, 0)  # (mtime of the topology, ports known) the detector was built for
 
     def verdicts(self) -> list[Verdict]:
@@ -84,7 +85,12 @@ class DetectorFeed:
         interval_ns = self.config.detector.interval * 1e9
         stale_ns = max(self.config.aggregator.stale_after * 1e9, 2 * interval_ns)
         window = self._windows.window(now_ns, interval_ns, stale_ns)
-        return self._take(self._detector.step(window))
+        changed = self._abandoned + self._take(self._detector.step(window))
+        self._abandoned = []
+        for verdict in changed:
+            if verdict.end is None and verdict.id not in self.open:
+                verdict.end = now_ns
+        return changed
 
     def _prepare(self) -> None:
         """Build the detector when the topology or the set of ports has changed; open verdicts end then, their evidence is gone."""
@@ -99,6 +105,7 @@ class DetectorFeed:
         if picture.routes is None or not picture.topology.links:
             raise FabricdError(f"{path}: a topology without links or routes")
         self._seen = stamp
+        self._abandon()
         fabric = Fabric(picture.topology, picture.routes)
         params = Params()
         self._windows = StoreWindows(self.store, fabric, self.config.detector.wait_tick_bytes)
@@ -107,6 +114,14 @@ class DetectorFeed:
         self._maker = VerdictMaker(fabric, self._windows.priorities, params, assumed_routes=assumed)
         self.problem = ""
         log.info("detector: %d ports, %d nodes", fabric.size, len(picture.topology.nodes))
+
+    def _abandon(self) -> None:
+        """The ports are numbered anew: what was open cannot be followed and ends here, which is said."""
+        for verdict in self.open.values():
+            verdict.blind.append("the topology changed: this verdict could not be followed any further")
+            self.history.append(verdict)
+            self._abandoned.append(verdict)
+        self.open.clear()
 
     def _take(self, step: Step) -> list[Verdict]:
         changed: dict[str, Verdict] = {}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fabricd.detect.blame import Graph, evidence, graph, unexplained
 from fabricd.detect.capacity import Capacity
-from fabricd.detect.causes import name_cause
+from fabricd.detect.causes import ONE_RECEIVER, name_cause
 from fabricd.detect.episodes import Candidate, Episode, Episodes, Key
 from fabricd.detect.explain import explanation
 from fabricd.detect.fabric import Fabric
@@ -207,7 +207,7 @@ class Detector:
         return total * total / float((volume**2).sum()) if total > 0 else 0.0
 
     def _top(self, port: int, prio: int) -> float:
-        """Largest share of an egress's bytes that ends at one host, following the shares to the edge."""
+        """Largest share of an egress's bytes that ends at one host, following the shares to the edge (an upper bound when small)."""
         fabric = self.fabric
         ends: dict[int, float] = {}
         at = {port: 1.0}
@@ -223,6 +223,9 @@ class Detector:
             at = after
             if not at:
                 break
+            bound = max([*at.values(), *ends.values()])
+            if bound < ONE_RECEIVER:
+                return bound  # no single host can have more: enough to know that it is no incast met early
         total = sum(ends.values())
         return max(ends.values()) / total if total > 0 else 1.0
 
