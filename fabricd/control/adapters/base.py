@@ -6,7 +6,7 @@ is in ``devices/``, decisions are in ``control/``.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -87,4 +87,16 @@ class Restarts(Protocol):
 
     def epoch(self) -> str:
         """A text that changes when the manager restarted or another one took over. Raises Unreachable."""
+        ...
+
+
+Severity = Literal["info", "minor", "warning", "critical"]
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """An adapter whose manager shows findings to its own users."""
+
+    def report(self, severity: Severity, name: str, text: str, object_name: str = "") -> None:
+        """Tell the manager. Raises AdapterError, Unreachable."""
         ...

@@ -1,0 +1,1 @@
+"""UFM Enterprise by its REST interface."""
