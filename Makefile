@@ -32,5 +32,8 @@ unit: setup
 bench: packages setup
 	$(BIN)/python -m benchmarks
 
+score: setup
+	$(BIN)/python -m benchmarks.score
+
 clean:
 	rm -rf $(VENV)
