@@ -54,6 +54,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault", choices=("loss", "blind", "resets", "mixed-cadence"), help="something wrong with the telemetry too"
     )
+    parser.add_argument(
+        "--adaptive", action="store_true", help="InfiniBand switches route adaptively (which their tables do not show)"
+    )
     parser.add_argument("--no-manager", action="store_true", help="an InfiniBand subnet nobody has configured yet")
     parser.add_argument(
         "--snmp", action="store_true", default=None, help="SNMP agents for InfiniBand switches too (Ethernet has them)"
@@ -100,6 +103,7 @@ def _run(args: argparse.Namespace) -> int:
             configured=not args.no_manager,
             slots=args.slots,
             fault=args.fault,
+            adaptive=args.adaptive,
             snmp=args.snmp,
             ufm_tls=_tls(Path(args.ufm_tls)) if args.ufm_tls else None,
         )

@@ -22,7 +22,7 @@ from fabricd.flow.scenarios import SCENARIOS, build
 from fabricd.flow.settings import Kind
 from fabricd.flow.staging import Draw
 from fabricd.twin import http
-from fabricd.twin.face import PlanNode
+from fabricd.twin.face import SERVICE_LEVELS, PlanNode
 from fabricd.twin.faults import TelemetryFaults
 from fabricd.twin.http import Tls
 from fabricd.twin.mad.server import MadServer
@@ -52,7 +52,7 @@ class TwinSettings:
     ``begin_s`` and ``length_s``: when the scenario's trouble starts and how long it lasts. ``configured`` False: an
     InfiniBand subnet without a manager, to be brought up by one. ``ufm_tls``: a second UFM listener for client certificates.
     ``snmp``: agents for the switches (None: on Ethernet). ``slots``: resolution of the model, steps a second (None: by size).
-    ``fault``: one of telemetry (see ``faults.NAMES``).
+    ``fault``: one of telemetry (see ``faults.NAMES``). ``adaptive``: InfiniBand switches spread all traffic adaptively.
     """
 
     scenario: str
@@ -67,6 +67,7 @@ class TwinSettings:
     snmp: bool | None = None
     slots: int | None = None
     fault: str | None = None
+    adaptive: bool = False
 
 
 class Twin:
@@ -90,6 +91,11 @@ class Twin:
                 slots=settings.slots or (FINE_SLOTS if (settings.hosts or 0) <= FINE_HOSTS else COARSE_SLOTS),
             ),
         )
+        if kind == "infiniband":
+            # Adaptive routing does not show in forwarding tables, so it is on only when asked for.
+            for level in range(SERVICE_LEVELS):
+                self.scene.model.set_adaptive(level, settings.adaptive)
+            self.scene.intent["adaptive"] = settings.adaptive
         self.world = World(self.scene)
         faults = settings.fault
         self._faults = TelemetryFaults(self.world.plan, faults, settings.seed) if faults is not None else None
