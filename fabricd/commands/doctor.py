@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.commands.base import Command, add_json, print_json
-from fabricd.commands.client import add_url, get_json
-from fabricd.errors import FabricdError, UsageError
+from fabricd.commands.client import add_url, get_json, understanding
+from fabricd.errors import BAD_DOCUMENT, FabricdError, UsageError
 
 _MARKS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL", "unknown": "?   "}
 
@@ -213,11 +213,13 @@ def _fleet(args: argparse.Namespace) -> int:
     from fabricd.doctor.fleet import compare
 
     document = compare(_read_reports(args.reports)) if args.reports else get_json(args, "/api/v1/doctor/fleet")
-    if args.json:
-        print_json(document)
-    else:
-        _print_fleet(document)
-    return 3 if document["differing"] or document["crossed_rails"] or document["failing"] else 0
+    with understanding("the fleet's differences"):
+        found = document["differing"] or document["crossed_rails"] or document["failing"]
+        if args.json:
+            print_json(document)
+        else:
+            _print_fleet(document)
+    return 3 if found else 0
 
 
 def _read_reports(folder: str) -> list[dict[str, Any]]:
@@ -227,7 +229,7 @@ def _read_reports(folder: str) -> list[dict[str, Any]]:
     for file in sorted(Path(folder).glob("*.json")):
         try:
             report = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, *BAD_DOCUMENT) as error:
             print(f"fabricd: {file}: left out: {error}", file=sys.stderr)
             continue
         if isinstance(report, dict) and isinstance(report.get("checks"), list):

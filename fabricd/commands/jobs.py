@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from fabricd.commands.base import Command, add_json, print_json
-from fabricd.commands.client import add_url, get_json
+from fabricd.commands.client import add_url, get_json, understanding
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +24,18 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
         return 0
+    with understanding("jobs"):
+        _print_all(document)
+    return 0
+
+
+def _print_all(document: dict[str, Any]) -> None:
     if document.get("problem"):
         print(f"fabricd: the jobs' source: {document['problem']}", file=sys.stderr)
     if not document["jobs"]:
         print("no job is known (jobs.source in the configuration names the scheduler)")
     for job in document["jobs"]:
         _print(job)
-    return 0
 
 
 def _from_source(args: argparse.Namespace) -> dict[str, Any]:
@@ -57,7 +62,9 @@ def _print(job: dict[str, Any]) -> None:
     from fabricd.jobs.hostlist import compress
 
     gpus = f", {job['gpus_per_node']} GPUs each" if job["gpus_per_node"] else ""
-    print(f"{' '.join(filter(None, (job['id'], job['name'])))}: {len(job['nodes'])} nodes {compress(job['nodes'])}{gpus}")
+    print(
+        f"{' '.join(filter(None, (job['id'], job['name'])))}: {len(job['nodes'])} nodes {compress(job['nodes'])}{gpus}"
+    )
     step = job.get("step")
     if step:
         seconds = step["seconds"]

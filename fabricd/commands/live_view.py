@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fabricd.errors import FabricdError
+from fabricd.commands.client import api_address
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 
 if TYPE_CHECKING:
     from fabricd.config.root import Config
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
 
 def api_get(config: Config) -> Callable[[str], Any]:
     """Asks the configured api; what it returns raises FabricdError when nothing answers with JSON."""
-    base = f"http://{f'[{config.api.host}]' if ':' in config.api.host else config.api.host}:{config.api.port}"
+    base = api_address(config)
 
     def get(path: str) -> Any:
         try:
             with urllib.request.urlopen(base + path, timeout=config.api.timeout) as answer:
                 return json.load(answer)
-        except (urllib.error.URLError, OSError, ValueError) as error:
+        except (urllib.error.URLError, OSError, http.client.HTTPException, *BAD_DOCUMENT) as error:
             raise FabricdError(f"{base}{path}: {error}") from None
 
     return get

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from fabricd.commands.base import Command, add_json, print_json
-from fabricd.commands.client import add_url, get_json, table
+from fabricd.commands.client import add_url, get_json, table, understanding
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -19,14 +19,19 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
         return 0
+    with understanding("nodes"):
+        _print(document)
+    return 0
+
+
+def _print(document: dict[str, Any]) -> None:
     if not document["nodes"]:
         print(f"fabric {document['fabric']}: no node has published anything yet")
-        return 0
+        return
     head = ["NODE", "KIND", "STATE", "PORTS", "FRAMES", "AGE", "SKEW", "GAPS", "LATE", "NOTES"]
     print(table(head, [_row(node) for node in document["nodes"]], frozenset(range(3, 9))))
     for entry in document["contested"]:
         print(f"duplicate: {entry['guid']} port {entry['port']} is claimed by {', '.join(entry['nodes'])}")
-    return 0
 
 
 def _row(node: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fabricd.config.load import load_config
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 
 if TYPE_CHECKING:
     from fabricd.model.topology import Topology
@@ -65,7 +65,7 @@ def json_file(path: str, option: str) -> Any:
         return json.loads(Path("/dev/stdin" if path == "-" else path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{option} {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"{option} {path}: not JSON: {error}") from None
 
 

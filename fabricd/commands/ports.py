@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from fabricd.commands.base import Command, add_json, print_json
-from fabricd.commands.client import add_url, get_json, table
+from fabricd.commands.client import add_url, get_json, table, understanding
 
 _SENT = ("port_transmit_data_bytes", "netdev_transmit_bytes")
 _RECEIVED = ("port_receive_data_bytes", "netdev_receive_bytes")
@@ -28,19 +28,24 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(document)
         return 0
+    with understanding("ports"):
+        _print(document, args.counters)
+    return 0
+
+
+def _print(document: dict[str, Any], counters: bool) -> None:
     if not document["ports"]:
         print(f"fabric {document['fabric']}: no port with a fresh reading matches")
-        return 0
+        return
     head = ["NODE", "DEVICE", "PORT", "GUID", "LINK", "RATE", "SENT", "RECEIVED", "NOTES"]
     print(table(head, [_row(port) for port in document["ports"]], frozenset({5, 6, 7})))
-    if args.counters:
+    if counters:
         for port in document["ports"]:
             _print_counters(port)
     if document["total"] > len(document["ports"]):
         print(
             f"{document['total'] - len(document['ports'])} more ports: raise --limit, or choose with --node, --device, --guid"
         )
-    return 0
 
 
 def _row(port: dict[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.limit_mb < 4:
         raise UsageError(f"--limit-mb {args.limit_mb}: must be at least 4")
+    if args.seconds is not None and not 0 < args.seconds < math.inf:
+        raise UsageError(f"--seconds {args.seconds:g}: must be above 0")
     config = load_config(args.config)
     logs.set_up(config.fabric.log_format, config.fabric.log_level)
     from fabricd.daemons.lifecycle import run_daemon

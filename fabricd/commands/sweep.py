@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.interval is not None and args.interval < 0:
+    if args.interval is not None and not 0 <= args.interval < math.inf:
         raise UsageError(f"--interval {args.interval:g}: must be 0 or more seconds")
     if args.count is not None and args.count < 1:
         raise UsageError(f"--count {args.count}: must be 1 or more")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fabricd.commands.base import Command, add_json, print_json
-from fabricd.commands.client import add_url, get_json
+from fabricd.commands.client import add_url, get_json, understanding
 from fabricd.errors import FabricdError
 
 if TYPE_CHECKING:
@@ -16,8 +15,12 @@ if TYPE_CHECKING:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--replay", metavar="DIR", help="take the verdicts of a trace or recording, not of a running fabricd"
+        "--replay",
+        dest="directory",
+        metavar="DIR",
+        help="take the verdicts of a trace or recording, not of a running fabricd",
     )
+    parser.add_argument("--topology", metavar="FILE", help="with --replay of a recording: its topology")
     parser.add_argument("--pairs", metavar="FILE", help="with --replay: who talks to whom")
     add_url(parser)
     add_json(parser)
@@ -39,20 +42,14 @@ def verdicts_of(args: argparse.Namespace) -> tuple[list[Verdict], set[str]]:
 
     from fabricd.model.verdict import Verdict
 
-    if args.replay:
-        from fabricd.commands.replay import read_directory
-        from fabricd.outputs import replay
-        from fabricd.outputs.pairs_file import read_pairs
+    if args.directory:
+        from fabricd.commands.replay import replayed
 
-        trace = read_directory(Path(args.replay))
-        pairs = read_pairs(Path(args.pairs), trace.rejects) if args.pairs else []
-        result = replay.run(trace, pairs)
+        result = replayed(args)
         return result.verdicts, result.open_ids
     document = get_json(args, "/api/v1/verdicts")
-    try:
+    with understanding("verdicts"):
         found = msgspec.convert(document["verdicts"], list[Verdict], strict=False)
-    except (msgspec.ValidationError, KeyError, TypeError) as error:
-        raise FabricdError(f"the api answered with something else than verdicts: {error}") from None
     return found, {verdict.id for verdict in found if verdict.end is None}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from fabricd.config.root import Config
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 
 ENV_PREFIX = "FABRICD_"
 
@@ -37,7 +37,7 @@ def load_config(
             tree = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except BAD_DOCUMENT as error:
             raise UsageError(f"{path}: not TOML: {error}") from None
     _check(tree, Config, where, "")
     for name, text in environ.items():
@@ -91,7 +91,7 @@ def _parse_text(text: str, hint: Any) -> Any:
         return text
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except BAD_DOCUMENT:
         return text
 
 

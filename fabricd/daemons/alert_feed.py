@@ -8,6 +8,7 @@ import time
 import msgspec
 
 from fabricd.config.root import Config
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.model import topics
 from fabricd.model.rejects import Rejects
 from fabricd.model.verdict import Verdict
@@ -33,7 +34,7 @@ class VerdictTopics:
             return
         try:
             verdict = _decoder.decode(payload)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except BAD_DOCUMENT as error:
             self.rejects.add("verdict_syntax", error, topic)
             return
         if verdict.end is None:

@@ -12,7 +12,7 @@ import httpx
 from starlette.routing import Route
 
 from fabricd.config.root import Config
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.topology import Topology
 from fabricd.placement.api_source import ApiSource
 from fabricd.placement.exporters.names import load_names
@@ -48,7 +48,7 @@ class PlacementView:
             answer = self._client.get(path)
             answer.raise_for_status()
             return answer.json()
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, *BAD_DOCUMENT) as error:
             raise FabricdError(f"aggregator{path}: {error or type(error).__name__}") from None
 
     def _topology(self) -> Topology:
@@ -59,7 +59,7 @@ class PlacementView:
             key = path, Path(path).stat().st_mtime_ns
             if self._held is None or self._held[0] != key:
                 self._held = key, self._load(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, *BAD_DOCUMENT, KeyError, TypeError) as error:
             raise FabricdError(f"no topology is known yet: {path}: {error}") from None
         return self._held[1]
 

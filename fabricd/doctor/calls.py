@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fabricd.doctor.nvml import gpu_memory
 from fabricd.doctor.tree import Tree
 from fabricd.doctor.verbs import Verbs
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.sources.dcb import decode, encode_get
 from fabricd.sources.netlink import NetlinkSocket, NetlinkUnavailable
 
@@ -36,7 +37,7 @@ def captured_calls(tree: Tree) -> Calls:
     text = tree.read(CALLS_FILE).text
     try:
         data = json.loads(text) if text else {}
-    except ValueError:
+    except BAD_DOCUMENT:
         data = {}
     return Calls(data if isinstance(data, dict) and all(isinstance(v, dict) for v in data.values()) else {})
 

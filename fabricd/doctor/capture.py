@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import io
 import json
+import lzma
 import os
 import re
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +25,7 @@ from fabricd.doctor.inventory import INFINIBAND
 from fabricd.doctor.pci import CONFIG_DUMPS, DEVICES, read_config
 from fabricd.doctor.processes import rdma_processes
 from fabricd.doctor.report import Context
-from fabricd.errors import FabricdError
+from fabricd.errors import FabricdError, UsageError
 
 PCI_FILES = (
     "vendor", "device", "class", "numa_node", "local_cpulist", "resource", "current_link_speed", "current_link_width",
@@ -186,7 +188,7 @@ def _kernel_log() -> str:
 
 @contextmanager
 def opened_root(path: str) -> Iterator[str]:
-    """``--root``: a directory as it is, or a capture file unpacked into a temporary one. Raises FabricdError."""
+    """``--root``: a directory as it is, or a capture file unpacked into a temporary one. Raises UsageError."""
     if Path(path).is_dir():
         yield path
         return
@@ -194,6 +196,10 @@ def opened_root(path: str) -> Iterator[str]:
         try:
             with tarfile.open(path, "r:*") as archive:
                 archive.extractall(folder, filter="data")
-        except (OSError, tarfile.TarError) as error:
-            raise FabricdError(f"--root {path}: neither a directory nor a capture: {error}") from None
+        except OSError as error:
+            raise UsageError(f"--root {path}: {error.strerror or error}") from None
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
+            # tarfile's own words for "no known compression" are several lines.
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UsageError(f"--root {path}: neither a directory nor a capture: {why}") from None
         yield folder

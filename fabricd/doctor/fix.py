@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.doctor.report import CheckResult, Context
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 
 JOURNAL = "/var/lib/fabricd/doctor-fix.jsonl"
 OPERATOR_MARKS = ("/run/nvidia/validations", "/run/nvidia/driver")
@@ -86,7 +86,7 @@ class FixJournal:
         for line in lines:
             try:
                 out.append(json.loads(line))
-            except ValueError:
+            except BAD_DOCUMENT:
                 continue
         return out
 

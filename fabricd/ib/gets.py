@@ -17,7 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.ib.mad import CLASS_PMA, PMA_DATA_SIZE, SMP_DATA_AT, SMP_DATA_SIZE, Pma, Reply, Smp, pma_get, smp_get
 from fabricd.ib.scheduler import Answer, Request
 from fabricd.ib.transport import gmp_address, smp_address
@@ -131,7 +131,7 @@ def decode_request(line: bytes) -> GetRequest:
     """Raises ValueError with the reason."""
     try:
         request = _requests.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_DOCUMENT as error:
         raise ValueError(str(error)) from None
     if request.get not in ALLOWED:
         raise ValueError(f"{request.get!r} is not one of {', '.join(ALLOWED)}")
@@ -142,7 +142,7 @@ def refuse(line: bytes, why: str) -> GetReply:
     """The answer to a line that is no allowed request, with its number where it can be made out."""
     try:
         number = _numbered.decode(line).id
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except BAD_DOCUMENT:
         number = 0
     return GetReply(REFUSED, number, error=why)
 
@@ -174,7 +174,7 @@ class GetClient:
             self._socket.sendall(encode_line(request))
             line = self._file.readline(1 << 16)
             reply = _replies.decode(line)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *BAD_DOCUMENT) as error:
             raise FabricdError(f"collector socket {self._path}: {error or 'no answer'}") from None
         if reply.id != self._number:
             raise FabricdError(f"collector socket {self._path}: answer to another request")

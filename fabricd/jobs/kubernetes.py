@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.jobs.job import Job
 from fabricd.model.rejects import Rejects
 
@@ -89,7 +89,7 @@ def from_api(url: str, token: str, ca_file: str, timeout_s: float, rejects: Reje
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         with httpx.Client(verify=verify, headers=headers, timeout=timeout_s) as client:
             document = _all_pages(client, f"{url.rstrip('/')}/api/v1/pods")
-    except (httpx.HTTPError, OSError, ValueError) as error:
+    except (httpx.HTTPError, OSError, *BAD_DOCUMENT) as error:
         raise FabricdError(f"Kubernetes API: {error}") from None
     return parse_pods(document, rejects)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.jobs.hostlist import HostlistError, expand
 from fabricd.jobs.job import Job
 from fabricd.model.rejects import Rejects
@@ -103,7 +103,7 @@ def from_squeue(command: str, timeout_s: float, rejects: Rejects) -> list[Job]:
         )
     try:
         document = json.loads(done.stdout)
-    except ValueError as error:
+    except BAD_DOCUMENT as error:
         raise FabricdError(f"{command} --json: not JSON: {error}") from None
     return parse_jobs(document, rejects)
 
@@ -115,6 +115,6 @@ def from_slurmrestd(url: str, user: str, token: str, timeout_s: float, rejects: 
         answer = httpx.get(f"{url.rstrip('/')}/jobs", headers=headers, timeout=timeout_s)
         answer.raise_for_status()
         document = answer.json()
-    except (httpx.HTTPError, ValueError) as error:
+    except (httpx.HTTPError, *BAD_DOCUMENT) as error:
         raise FabricdError(f"slurmrestd: {error}") from None
     return parse_jobs(document, rejects)

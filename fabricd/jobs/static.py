@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 from fabricd.jobs.hostlist import HostlistError, expand
 from fabricd.jobs.job import Job
 
@@ -25,7 +25,7 @@ def read_jobs(path: str) -> list[Job]:
         document = json.loads(text) if file.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"{path}: neither JSON (.json) nor TOML: {error}") from None
     entries = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(entries, list):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.outputs.alert import Alert
 
 _decoder = msgspec.json.Decoder(Alert)
@@ -64,7 +64,7 @@ class AlertQueue:
         for path in self._paths():
             try:
                 return path, _decoder.decode(path.read_bytes())
-            except (msgspec.DecodeError, OSError):
+            except (*BAD_DOCUMENT, OSError):
                 self.damaged += 1
                 path.unlink(missing_ok=True)
         return None

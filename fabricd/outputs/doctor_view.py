@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fabricd.doctor.fleet import compare
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import Fault
 
@@ -33,7 +34,7 @@ class DoctorReports:
             return
         try:
             report = msgspec.json.decode(payload)
-        except msgspec.DecodeError as error:
+        except BAD_DOCUMENT as error:
             self.rejects.add("doctor_syntax", error, node)
             return
         checks = report.get("checks") if isinstance(report, dict) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fabricd.errors import FabricdError, UsageError
+from fabricd.errors import BAD_DOCUMENT, FabricdError, UsageError
 from fabricd.model.rejects import Rejects
 from fabricd.model.verdict import NodeId
 
@@ -39,7 +39,7 @@ def _entries(text: str) -> Iterator[tuple[int, Any]]:
     if text.lstrip().startswith("["):
         try:
             document = json.loads(text)
-        except json.JSONDecodeError:
+        except BAD_DOCUMENT:
             document = None
         if isinstance(document, list) and not all(isinstance(cell, (int, str)) for cell in document):
             yield from enumerate(document, start=1)
@@ -51,7 +51,7 @@ def _entries(text: str) -> Iterator[tuple[int, Any]]:
         if line[0] in "{[":
             try:
                 yield number, json.loads(line)
-            except json.JSONDecodeError:
+            except BAD_DOCUMENT:
                 yield number, line
         else:
             yield number, [cell.strip() for cell in line.split(",")]

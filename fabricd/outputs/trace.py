@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import CA, SWITCH, Link, Node, PortRef, Topology
 from fabricd.topology.routes import RouteTable
@@ -52,6 +52,7 @@ class Trace:
     control_priority: int | None = None
     host_of: dict[int, str] = field(default_factory=dict)
     rejects: Rejects = field(default_factory=Rejects)
+    notes: list[str] = field(default_factory=list)  # what its source cannot show, for every verdict's ``blind``
 
     def guid(self, node: NodeId) -> int:
         """GUID of a trace's node id. Raises KeyError."""
@@ -94,7 +95,7 @@ def _json(path: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise FabricdError(f"{path}: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except BAD_DOCUMENT as error:
         raise FabricdError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
         raise FabricdError(f"{path}: not a JSON object")

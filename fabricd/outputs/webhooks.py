@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from fabricd.config.alerts import AlertsConfig, AlertTarget
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 from fabricd.model.verdict import Verdict
 from fabricd.outputs.alert import Alert, alert_of, alertmanager_body, json_body, slack_body
 from fabricd.outputs.alert_queue import AlertQueue
@@ -132,7 +132,7 @@ def _template(file: str) -> Any:
         return json.loads(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"alerts.targets.template = {file!r}: {error.strerror}") from None
-    except ValueError as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"alerts.targets.template = {file!r}: not JSON: {error}") from None
 
 

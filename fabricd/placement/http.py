@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from fabricd.config.placement import PlacementConfig
-from fabricd.errors import FabricdError, UsageError
+from fabricd.errors import BAD_DOCUMENT, FabricdError, UsageError
 from fabricd.model.topology import Topology
 from fabricd.placement.exporters import FORMATS, export
 from fabricd.placement.extender import Extender
@@ -141,5 +141,5 @@ async def _body(request: Request) -> Any:
             raise _TooLarge
     try:
         return json.loads(bytes(data))
-    except (ValueError, RecursionError) as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"request: not JSON: {error}") from None

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 from fabricd.jobs.hostlist import HostlistError, expand
 
 Size = Annotated[int, Meta(ge=1, le=1_000_000)]
@@ -120,7 +120,7 @@ def load_request(path: str) -> Request:
         raise _refusal(f"{path}: not UTF-8: {error}") from None
     try:
         document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except BAD_DOCUMENT as error:
         raise _refusal(f"{path}: not JSON: {error}") from None
     return parse_request(document, path)
 

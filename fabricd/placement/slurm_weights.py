@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.config.placement import PlacementConfig
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.jobs.hostlist import compress
 from fabricd.placement.fabric import Fabric
 from fabricd.placement.files import write_atomically
@@ -58,7 +58,7 @@ def load_state(path: str) -> State:
             raise ValueError(f"schema {document['schema']!r}")
         nodes = {str(n): {"before": int(v["before"]), "ours": int(v["ours"])} for n, v in document["nodes"].items()}
         return State(float(document["written_at"]), nodes)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *BAD_DOCUMENT, KeyError, TypeError, AttributeError) as error:
         raise FabricdError(f"{path}: not a weights state: {error}") from None
 
 

@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable
 from pathlib import Path
 
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.sources.base import LayoutChanged
 from fabricd.sources.ethtool import EthtoolCounters
 
@@ -32,7 +33,7 @@ class FileStatistics:
             return list(table), array("Q", table.values())
         except FileNotFoundError:
             raise OSError(errno.ENODEV, "no such statistics file", str(self._path)) from None
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        except (*BAD_DOCUMENT, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise OSError(errno.EIO, f"not a statistics file: {error}", str(self._path)) from None
 
     def read(self) -> memoryview:

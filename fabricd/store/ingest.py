@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.model import topics
 from fabricd.model.frame import FrameError, Header, Schema, decode_schema, read_header
 from fabricd.model.rejects import Rejects
@@ -177,7 +178,7 @@ class Ingest:
             return  # a retained status that someone cleared
         try:
             document = msgspec.json.decode(payload, type=dict)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except BAD_DOCUMENT as error:
             self.rejects.add("status_syntax", error, name)
             return
         node = self.store.node(name)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.frame import FrameError, Schema, decode_schema, read_header
 from fabricd.model.rejects import Rejects
 from fabricd.store.decode import Frame, decode_frame
@@ -144,5 +144,5 @@ class Playback:
     def _take_note(self, payload: memoryview, path: Path) -> None:
         try:
             self.notes.append(msgspec.json.decode(payload, type=dict[str, Any]))
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        except BAD_DOCUMENT as error:
             self.rejects.add("note_syntax", error, path.name)

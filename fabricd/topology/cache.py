@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.topology import Topology
 from fabricd.topology.golden import full_json, topology_from_json
 from fabricd.topology.live import Picture
@@ -73,7 +73,7 @@ def load_cache(path: str | Path) -> Cached:
         gone = topology_from_json(document["gone"], Path(path).name)
     except OSError as error:
         raise FabricdError(f"no topology yet: {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (*BAD_DOCUMENT, KeyError, TypeError) as error:
         raise FabricdError(f"{path}: not a topology cache: {error}") from None
     try:
         with np.load(f"{path}{ROUTES_SUFFIX}", allow_pickle=False) as arrays:

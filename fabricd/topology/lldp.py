@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.model.ident import guid_from_mac, parse_guid
 from fabricd.model.topology import CA, SWITCH, Fault, Link, Node, PortRef, Topology
 from fabricd.topology.minhop import assumed_routes
@@ -157,7 +158,10 @@ def parse_links_file(
     Returns the topology, and the routes if the file has any ``[[route]]``. Raises ValueError when the text is not TOML; bad
     entries are counted.
     """
-    tree = tomllib.loads(text)
+    try:
+        tree = tomllib.loads(text)
+    except BAD_DOCUMENT as error:
+        raise ValueError(str(error)) from None
     wiring = _Wiring(Topology(fabric=str(tree.get("fabric", "default")), source="lldp" if heard else "links"))
     rejects = wiring.topology.rejects
     default_rate = float(tree.get("rate_gbps", 0))

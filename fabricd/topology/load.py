@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 from fabricd.model.topology import Topology
 from fabricd.topology.assemble import label_everything
 from fabricd.topology.golden import GOLDEN, topology_from_json
@@ -40,7 +40,7 @@ def parse_topology(text: str, where: str) -> Topology:
     if text.lstrip()[:1] in ("{", "[") and not looks_like_lst(text):
         try:
             return _from_json(json.loads(text), where)
-        except (ValueError, RecursionError) as error:
+        except BAD_DOCUMENT as error:
             raise UsageError(f"{where}: {error}") from None
     for looks_like, parse in (
         (looks_like_lst, parse_subnet_lst),
@@ -52,7 +52,7 @@ def parse_topology(text: str, where: str) -> Topology:
             return parse(text, where)
     try:
         topology, _ = parse_links_file(text, where=where)
-    except ValueError:
+    except BAD_DOCUMENT:
         topology = Topology()
     if not topology.nodes:
         raise UsageError(
@@ -96,10 +96,10 @@ def load_roce(path: str | Path) -> tuple[Topology, RouteTable | None]:
         for file in sorted((Path(path).parent / str(directory)).glob("*.json")) if directory else []:
             try:
                 heard[file.stem] = json.loads(read_text(file))
-            except ValueError as error:
+            except BAD_DOCUMENT as error:
                 bad.append((file.name, str(error)))
         topology, routes = parse_links_file(text, heard, Path(path).name)
-    except tomllib.TOMLDecodeError as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
     for name, reason in bad:
         topology.rejects.add("lldp_document", reason, name)

@@ -16,7 +16,7 @@ import aiomqtt
 import msgspec
 
 from fabricd.config.broker import BrokerConfig
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model import topics
 from fabricd.transport.lease_table import LeaseMessage, LeaseTable
 from fabricd.transport.login import read_password, tls_context
@@ -178,7 +178,7 @@ class MqttLeases:
                     self._table.peer(name)
             elif kind.endswith("/shard"):
                 self._table.message(int(name), _decoder.decode(payload))
-        except (msgspec.DecodeError, ValueError):
+        except BAD_DOCUMENT:
             log.warning("leases: not understood: %s", message.topic)
 
     async def _send(self, client: aiomqtt.Client, changed: Changed) -> None:

@@ -23,6 +23,7 @@ import aiomqtt
 import msgspec
 
 from fabricd.config.broker import BrokerConfig
+from fabricd.errors import BAD_DOCUMENT
 from fabricd.model import topics
 from fabricd.model.frame import Schema
 from fabricd.transport.login import read_password, tls_context
@@ -217,7 +218,7 @@ class Publisher:
     def _on_stored(self, payload: bytes) -> None:
         try:
             document = _stored_decoder.decode(payload)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except BAD_DOCUMENT:
             self._counts["bad_stored"] += 1
             return
         self._stored_at = time.monotonic()
@@ -231,7 +232,7 @@ class Publisher:
         try:
             document = msgspec.json.decode(payload)
             boot, state = int(document["boot"]), document["state"]
-        except (msgspec.DecodeError, TypeError, KeyError, ValueError):
+        except (*BAD_DOCUMENT, TypeError, KeyError):
             return
         if boot != self._boot and state == "alive":
             self._counts["rivals"] += 1
@@ -368,7 +369,7 @@ class _SchemaShelf:
                 payload = path.read_bytes()
                 schema = msgspec.json.decode(payload, type=Schema)
                 out.append((topics.schema(schema.fabric, schema.node, schema.stream), payload, False))
-            except (OSError, ValueError) as error:
+            except (OSError, *BAD_DOCUMENT) as error:
                 log.warning("%s: %s", path, error)
         return out + [(topic, payload, True) for topic, payload, _ in self._current.values()]
 

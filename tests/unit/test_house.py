@@ -161,3 +161,37 @@ def test_every_directory_of_code_is_a_package() -> None:
         for directory in {path.parent for path in top.rglob("*.py")}:
             if "data" not in directory.parts:
                 assert (directory / "__init__.py").exists(), directory
+
+
+# Text from outside is read in these rooms; control/ and twin/ read what they wrote themselves, or answer for it on their own.
+READERS = (
+    "config",
+    "ib",
+    "sources",
+    "topology",
+    "transport",
+    "store",
+    "jobs",
+    "placement",
+    "doctor",
+    "outputs",
+    "commands",
+)
+DECODERS = {"json.loads", "json.load", "tomllib.loads", "msgspec.json.decode"}
+
+
+@pytest.mark.parametrize("path", [path for path in modules() if room_of(path) in READERS], ids=name_of)
+def test_hostile_documents_are_expected(path: Path) -> None:
+    """A document of a thousand brackets is a RecursionError and no ValueError: whoever decodes one is ready for both."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    guarded = {
+        id(node)
+        for attempt in ast.walk(tree)
+        if isinstance(attempt, ast.Try)
+        and any(h.type is not None and "BAD_DOCUMENT" in ast.unparse(h.type) for h in attempt.handlers)
+        for statement in attempt.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in DECODERS:
+            assert id(node) in guarded, f"line {node.lineno}: {ast.unparse(node.func)} outside of except BAD_DOCUMENT"

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.ident import format_guid, parse_guid
 from fabricd.model.topology import RailGroup, Topology
 from fabricd.placement.files import write_atomically
@@ -90,7 +90,7 @@ def load_names(path: str) -> NameBook:
             {str(name): {parse_guid(guid) for guid in guids} for name, guids in document[kind].items()}
             for kind in ("groups", "pods")
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, *BAD_DOCUMENT, KeyError, TypeError, AttributeError) as error:
         raise FabricdError(f"{path}: not a name book: {error}") from None
     return NameBook(*tables)
 

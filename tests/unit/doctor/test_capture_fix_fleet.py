@@ -1,6 +1,8 @@
 """Captures hold no secrets and give the same verdicts; fixes are journalled and taken back; the fleet view names the odd node."""
 
+import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -14,7 +16,7 @@ from fabricd.doctor.capture import opened_root, write_capture
 from fabricd.doctor.fix import FixJournal, OwnFile, plan
 from fabricd.doctor.fleet import compare
 from fabricd.doctor.run import make_context, report, run_checks
-from fabricd.errors import FabricdError
+from fabricd.errors import FabricdError, UsageError
 from fabricd.model.topology import Fault
 from tests.unit.doctor.trees import h100
 
@@ -172,8 +174,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     good = h100(tmp_path / "good", pairs=1).done()
     assert main(["doctor", "--root", good]) == 0
     assert "29" not in capsys.readouterr().err
-    assert main(["doctor", "--root", str(tmp_path / "none")]) == 1
-    assert "neither" in capsys.readouterr().err
+    assert main(["doctor", "--root", str(tmp_path / "none")]) == 2
+    assert "none: No such file or directory" in capsys.readouterr().err
     assert main(["doctor", "--root", limited(tmp_path / "fix"), "--fix", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["applied"] is False
@@ -202,3 +204,20 @@ def test_fleet_from_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     captured = capsys.readouterr()
     assert "gpu001: firmware" in captured.out
     assert "broken.json: left out" in captured.err
+
+
+@pytest.mark.parametrize("cut", [5, 20, 200, -30])
+def test_a_torn_capture_is_said_in_one_line(cut: int, tmp_path: Path) -> None:
+    whole = tmp_path / "whole.tar.gz"
+    with tarfile.open(whole, "w:gz") as archive:
+        for name in ("fabricd", "tests"):
+            archive.add(Path(__file__).parents[3] / name / "__init__.py", name)
+        info = tarfile.TarInfo("random")
+        info.size = 5000
+        archive.addfile(info, io.BytesIO(os.urandom(5000)))
+    torn = tmp_path / "torn.tar.gz"
+    torn.write_bytes(whole.read_bytes()[:cut])
+    with pytest.raises(UsageError) as raised, opened_root(str(torn)):
+        pass
+    assert str(raised.value).startswith(f"--root {torn}: neither")
+    assert "\n" not in str(raised.value)

@@ -36,9 +36,9 @@ def test_reports_are_kept_compared_and_served() -> None:
 def test_bad_reports_are_counted_and_change_nothing() -> None:
     reports = DoctorReports()
     reports.put("a", report(4096))
-    for payload in (b"{", b"[]", b'{"checks": [{"verdict": "great"}]}', b'{"checks": 3}'):
+    for payload in (b"{", b"[" * 100_000, b"[]", b'{"checks": [{"verdict": "great"}]}', b'{"checks": 3}'):
         reports.put("a", payload)
-    assert reports.rejects.counts == {"doctor_syntax": 1, "doctor_shape": 3}
+    assert reports.rejects.counts == {"doctor_syntax": 2, "doctor_shape": 3}
     assert set(reports.reports) == {"a"}
     reports.put("a", b"")
     assert not reports.reports

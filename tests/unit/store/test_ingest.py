@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,14 @@ def test_hostile_payloads_are_counted_and_cost_nothing_else(kind: str, payload: 
     assert ingest.store.read("c").value.tolist() == [7]
     if kind != "status":
         assert ingest.rejects.total == 1
+
+
+@pytest.mark.parametrize("kind", ["schema", "status"])
+def test_a_thousand_brackets_are_one_rejection(kind: str) -> None:
+    ingest = fresh()
+    topic = f"fabricd/{FABRIC}/{kind}/evil" + ("/0" if kind == "schema" else "")
+    ingest.batch([(topic.encode(), memoryview(b'{"more":' + b"[" * 200_000), False, 5)])
+    assert ingest.rejects.total == 1
 
 
 @given(st.data())
