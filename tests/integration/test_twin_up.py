@@ -64,6 +64,24 @@ def test_switch_ports_are_swept_and_something_waits(up: dict[str, Any]) -> None:
     wait_until(lambda: bool(switches & waiting()), 90, "a switch port waits")
 
 
+def test_the_verdict_names_the_root_of_the_truth(up: dict[str, Any]) -> None:
+    def true_roots() -> set[tuple[str, int]]:
+        truth = json.loads(Path(up["twin"]["truth"]).read_text())
+        return {
+            (truth["nodes"][str(node)]["guid"], port)
+            for episode in truth["episodes"]
+            if episode["cause"] == "incast"
+            for node, port in episode["roots"]
+        }
+
+    def named() -> set[tuple[str, int]]:
+        verdicts = httpx.get(f"{up['api']}/verdicts", timeout=20).json()["verdicts"]
+        return {(guid, port) for v in verdicts if v["cause"] == "incast" for guid, port in v["roots"]}
+
+    wait_until(lambda: bool(true_roots()), 60, "the incast begins")
+    wait_until(lambda: bool(true_roots() & named()), 60, "a verdict names the root")
+
+
 def test_a_wrong_scenario_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fabricd", "up", "--twin", "incest", "--port", "0"],
