@@ -97,7 +97,7 @@ class VerdictMaker:
         fabric = self.fabric
         guid, _ = fabric.ports[port]
         node = fabric.topology.nodes[guid]
-        out = {"port": fabric.label(port), "far_end": fabric.label(int(fabric.peer[port])), "guid": format_guid(guid)}
+        out = {"port": fabric.label(port), "far_end": fabric.label(int(fabric.peer[port])), "guid": str(self.node_id(guid))}
         out.update({k: v for k, v in node.labels.items() if k in ("rack", "role")})
         link = fabric.links.get(fabric.ports[port])
         if link is not None:
