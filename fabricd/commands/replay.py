@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from fabricd.commands.base import Command, add_json, print_json
 from fabricd.errors import UsageError
 
 if TYPE_CHECKING:
+    from fabricd.outputs.replay import Replay
     from fabricd.outputs.trace import Trace
 
 EPILOG = """\
@@ -34,35 +36,57 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", metavar="TIME", help="prometheus: default now")
     parser.add_argument("--step", metavar="SECONDS", type=float, help="prometheus: interval (default: as scraped)")
     parser.add_argument(
-        "--live", action="store_true", help="print verdicts as they are raised, at the speed of the recording"
+        "--live", action="store_true", help="print each verdict when it was raised, at the pace of the recording"
     )
     add_json(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fabricd.outputs import replay
-    from fabricd.outputs.pairs_file import read_pairs
     from fabricd.outputs.verdict_text import one_line
 
     if bool(args.directory) == bool(args.source):
         raise UsageError("replay: give a directory or --from SOURCE, not both")
-    trace = load(args)
-    pairs = read_pairs(Path(args.pairs), trace.rejects) if args.pairs else []
-    result = replay.run(trace, pairs)
+    result = replayed(args)
     if args.json:
         print_json(result.to_json())
         return 0
+    pace = threading.Event()
+    before = result.verdicts[0].start if result.verdicts else 0
     for verdict in result.verdicts:
-        print(one_line(verdict, still_open=verdict.id in result.open_ids))
-    print(f"{result.intervals} intervals, {len(result.verdicts)} verdicts, {trace.rejects.total} rejects")
+        if args.live:
+            pace.wait((verdict.detected_at - before) / 1e9)
+            before = verdict.detected_at
+        print(one_line(verdict, still_open=verdict.id in result.open_ids), flush=args.live)
+    print(f"{result.intervals} intervals, {len(result.verdicts)} verdicts, {result.rejects.total} rejects")
     return 0
+
+
+def replayed(args: argparse.Namespace) -> Replay:
+    """The replay the options name: of a recording, a trace or somebody's history. Raises UsageError and FabricdError."""
+    from fabricd.model.rejects import Rejects
+    from fabricd.outputs import replay
+    from fabricd.outputs.pairs_file import read_pairs
+    from fabricd.outputs.recording_replay import is_recording, run_recording
+
+    rejects = Rejects()
+    pairs = read_pairs(Path(args.pairs), rejects) if args.pairs else []
+    directory = Path(args.directory) if args.directory else None
+    if directory is not None and is_recording(directory):
+        result = run_recording(directory, args.topology, pairs)
+    else:
+        result = replay.run(load(args), pairs)
+    for reject in rejects.recent:
+        result.rejects.add(reject.kind, reject.what, reject.where)
+    return result
 
 
 def load(args: argparse.Namespace) -> Trace:
     """The trace a replay's options name. Raises UsageError and FabricdError."""
     if args.directory:
         return read_directory(Path(args.directory))
-    raise UsageError(f"--from {args.source}: begin with prometheus:, ufm-csv: or ibdiagnet:")
+    from fabricd.commands.replay_history import load_history
+
+    return load_history(args)
 
 
 def read_directory(directory: Path) -> Trace:

@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from fabricd.config.root import Config
-from fabricd.daemons.store_windows import StoreWindows
 from fabricd.detect.detector import Detector, Step
 from fabricd.detect.fabric import Fabric
 from fabricd.detect.params import Params
+from fabricd.detect.store_windows import StoreWindows
 from fabricd.detect.verdicts import VerdictMaker
 from fabricd.errors import FabricdError
 from fabricd.model import topics

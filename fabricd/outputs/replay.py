@@ -16,6 +16,7 @@ from fabricd.detect.params import Params
 from fabricd.detect.sampling import windows
 from fabricd.detect.verdicts import VerdictMaker
 from fabricd.detect.window import Window
+from fabricd.model.rejects import Rejects
 from fabricd.model.verdict import NodeId, Verdict
 from fabricd.outputs.trace import Trace
 from fabricd.topology.routes import ASSUMED
@@ -35,16 +36,16 @@ class Prepared:
 class Replay:
     """A finished replay: verdicts by detection time, and how many intervals were looked at."""
 
-    trace: Trace
     verdicts: list[Verdict]
     intervals: int
+    rejects: Rejects
     open_ids: set[str] = field(default_factory=set)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "verdicts": [msgspec.to_builtins(verdict) for verdict in self.verdicts],
             "intervals": self.intervals,
-            "rejects": self.trace.rejects.to_json(),
+            "rejects": self.rejects.to_json(),
         }
 
 
@@ -97,8 +98,10 @@ def run(trace: Trace, pairs: Sequence[tuple[NodeId, NodeId, int | None]] = (), p
     for finding in last:
         finding.end = finding.episode.end
     verdicts = [maker.make(finding) for finding in findings + last]
+    for verdict in verdicts:
+        verdict.blind.extend(trace.notes)
     verdicts.sort(key=lambda verdict: (verdict.detected_at, verdict.start, str(verdict.roots)))
-    return Replay(trace, verdicts, count, {maker.identity(finding) for finding in last})
+    return Replay(verdicts, count, trace.rejects, {maker.identity(finding) for finding in last})
 
 
 def _known_pairs(trace: Trace, pairs: Sequence[tuple[NodeId, NodeId, int | None]]) -> list[Pair]:
