@@ -70,8 +70,10 @@ class RateControl:
         if s.kind == "dcqcn":
             decay = np.flatnonzero(self.alpha_due <= now)
             if len(decay):
-                self.alpha[decay] *= 1.0 - s.gain
-                self.alpha_due[decay] += s.alpha_timer_s * self.slowdown
+                period = s.alpha_timer_s * self.slowdown
+                times = np.floor((now - self.alpha_due[decay]) / period) + 1.0
+                self.alpha[decay] *= (1.0 - s.gain) ** times
+                self.alpha_due[decay] += times * period
             if len(due):
                 self.stage[due] += 1
                 stage = self.stage[due]
