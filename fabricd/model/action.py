@@ -1,4 +1,4 @@
-"""An action: a proposed change of levers on devices, its states and what happened to it (DESIGN 5). Pure data."""
+"""An action: a proposed change of levers on devices, its states and what happened to it. Pure data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity: fabric + plane + GUID + port (DESIGN 3.6). Names and LIDs are labels, never keys."""
+"""Identity: fabric + plane + GUID + port. Names and LIDs are labels, never keys."""
 
 from __future__ import annotations
 

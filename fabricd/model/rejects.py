@@ -1,4 +1,4 @@
-"""Counted rejections: one bad line, file, device, port or node costs only itself, and is visible (DESIGN 3.4)."""
+"""Counted rejections: one bad line, file, device, port or node costs only itself, and is visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample is an integer or missing, with flags that say why (DESIGN 3.1). Missing is never 0 and never -1."""
+"""A sample is an integer or missing, with flags that say why. Missing is never 0 and never -1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MQTT topics. The fabric id is in every topic from the first frame (DESIGN 3.6)."""
+"""MQTT topics. The fabric id is in every topic from the first frame."""
 
 from __future__ import annotations
 

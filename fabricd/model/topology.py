@@ -1,6 +1,6 @@
 """The fabric as a graph: nodes by GUID, links between (GUID, port) pairs, what is wrong with it. Pure data.
 
-The JSON of ``fabricd topo show --json`` (DESIGN 7) is :meth:`Topology.to_json`.
+The JSON of ``fabricd topo show --json`` is :meth:`Topology.to_json`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A verdict: where the wait ends, why, and who is hurt (DESIGN 4). Pure data; JSON as in DESIGN 7."""
+"""A verdict: where the wait ends, why, and who is hurt. Pure data."""
 
 from __future__ import annotations
 
