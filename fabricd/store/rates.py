@@ -1,4 +1,4 @@
-"""How much a counter moved between two readings, and how sure that is. Pure array arithmetic; the rules:
+"""How much a counter moved between two readings, and how sure that is. Pure array arithmetic.
 
 All arrays of a call have the shape (rows, columns) of a stream. ``span`` is the time in ns over which ``delta`` was counted, 0 where
 the movement is unknown: first reading, after a reset, saturated, missing, or across an epoch (driver reload, firmware, reboot).
