@@ -93,7 +93,7 @@ class Detector:
         for prio, candidate in mismatches(self.fabric, window, self.control, self.params):
             self._see(candidate, features, prio, window, {})
         self._capacity.update(window, features.tx[:-1].sum(axis=1), [self._shares[prio] for prio in data])
-        raised, ended = self._episodes.settle(window.t_ns, window.interval_ns)
+        raised, ended = self._episodes.settle(window.t_ns, window.interval_ns, features.dark)
         out = Step([], [])
         for episode in ended:
             out.ended.append(self._last(self._told.pop(episode.key), episode.end))

@@ -131,8 +131,12 @@ class Episodes:
             episode.counts[name] = episode.counts.get(name, 0) + 1
         return episode
 
-    def settle(self, t_ns: int, interval: float) -> tuple[list[Episode], list[Episode]]:
-        """(raised now, ended now). An ended episode that was never raised is dropped silently."""
+    def settle(self, t_ns: int, interval: float, dark: npt.NDArray[np.bool_]) -> tuple[list[Episode], list[Episode]]:
+        """(raised now, ended now). An ended episode that was never raised is dropped silently.
+
+        ``dark`` (P+1,): ports of which nothing is known now. No evidence is not "cleared": while most ports an episode was seen
+        at are dark, it is held.
+        """
         raised, ended = [], []
         for key, episode in list(self.open.items()):
             sure = episode.evidence >= self.params.raise_after
@@ -140,6 +144,11 @@ class Episodes:
             if episode.detected_at is None and sure and heavy and episode.last == t_ns:
                 episode.detected_at = t_ns
                 raised.append(episode)
+            if episode.detected_at is not None and episode.last < t_ns:
+                ports = list(episode.held.totals())
+                if ports and float(dark[ports].mean()) > 0.5:
+                    episode.last += int(interval)
+                    episode.unseen["held"] = episode.unseen.get("held", 0) + 1
             if t_ns - episode.last > self.params.gap * interval:
                 del self.open[key]
                 if episode.detected_at is not None:

@@ -27,7 +27,7 @@ class Features:
     ``tx`` bits/s, ``stall`` share of the interval, ``use`` (P+1,) share of the current capacity over all priorities,
     ``blind`` (P+1,) neither end of the cable is seen, ``estimated`` (P+1, Q) the stall is not measured,
     ``unknown`` (P+1, Q) there is no evidence of a stall either way, ``capacity`` (P+1,) bits/s, ``marked`` share of packets
-    ECN-marked.
+    ECN-marked, ``dark`` (P+1,) no volume is known from either end.
     """
 
     tx: Floats
@@ -38,7 +38,7 @@ class Features:
     estimated: Bools
     unknown: Bools
     marked: Floats
-    pfc_sent: Floats
+    dark: Bools
 
 
 class FeatureMaker:
@@ -68,7 +68,6 @@ class FeatureMaker:
         ecn, pkts = window.rate("ecn_marked"), window.rate("tx_pkts")
         if ecn is not None and pkts is not None:
             marked = np.nan_to_num(ecn / np.maximum(pkts, 1e-9)).clip(0, 1)
-        sent = _own_or_peer(window, "pfc_tx", "pfc_rx", peer, shape)
         if self.control is not None:
             stall[:, self.control] = 0.0
             unknown[:, self.control] = False
@@ -81,7 +80,7 @@ class FeatureMaker:
             estimated=_pad(estimated.astype(np.float64)) > 0,
             unknown=_pad(unknown.astype(np.float64)) > 0,
             marked=_pad(marked),
-            pfc_sent=_pad(np.nan_to_num(sent)),
+            dark=np.append(~seen, False),
         )
 
     def _bound_frame(self, count: Floats, room: Floats) -> None:

@@ -17,6 +17,7 @@ _UNSEEN = {
     "estimated": "pause durations: stalls of some ports are bounded estimates from pause frames",
     "inferred": "waits of some ports are not observable; they were inferred from the full queues they feed",
     "blind": "some switches send no counters: {switches}",
+    "held": "anything at all for {count} intervals: the verdict was held meanwhile, not cleared",
     "resets": "counters were cleared by someone else {count} times",
 }
 
@@ -97,7 +98,11 @@ class VerdictMaker:
         fabric = self.fabric
         guid, _ = fabric.ports[port]
         node = fabric.topology.nodes[guid]
-        out = {"port": fabric.label(port), "far_end": fabric.label(int(fabric.peer[port])), "guid": str(self.node_id(guid))}
+        out = {
+            "port": fabric.label(port),
+            "far_end": fabric.label(int(fabric.peer[port])),
+            "guid": str(self.node_id(guid)),
+        }
         out.update({k: v for k, v in node.labels.items() if k in ("rack", "role")})
         link = fabric.links.get(fabric.ports[port])
         if link is not None:
