@@ -39,7 +39,7 @@ class TopologyConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     racks: Annotated[str, Meta(description="file of racks: node name or host pattern, rack, a line each")] = ""
     golden: Annotated[str, Meta(description="the fabric as it should be, for topo diff")] = ""
     cache: Annotated[str, Meta(description="file that keeps the last topology and the history of slots")] = (
-        "/var/lib/fabricd/topology.json"
+        "/var/lib/fabricd/topology/topology.json"
     )
     refresh_interval: Annotated[
         float, Meta(ge=10, le=86400, description="seconds between two looks at the whole fabric when nothing happens")

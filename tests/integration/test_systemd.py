@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fabricd.config.load import describe
 from tests import brokers
 
 UNITS = Path(__file__).parents[2] / "systemd"
@@ -43,8 +44,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     binary = Path(sys.executable).with_name("fabricd")
     for path in FILES:
         text = re.sub(r"(?m)^(Exec\w+=)([-+!]*)/usr/bin/fabricd", rf"\1\2{binary}", path.read_text())
-        # The manual pages and files a package brings are not here.
-        (directory / path.name).write_text(re.sub(r"(?m)^Documentation=.*\n", "", text))
+        (directory / path.name).write_text(text)
     return directory
 
 
@@ -76,6 +76,53 @@ def test_daemons_notify_and_stop_in_time(path: Path) -> None:
     assert re.search(r"(?m)^WatchdogSec=", text)
     assert re.search(r"(?m)^TimeoutStopSec=5s?$", text)
     assert re.search(r"(?m)^(User=fabricd|DynamicUser=yes)", text), "a user of its own"
+
+
+def setting(path: Path, key: str) -> list[str]:
+    """The words of every ``key=`` line of a unit."""
+    return [word for line in re.findall(rf"(?m)^{key}=(.*)$", path.read_text()) for word in line.split()]
+
+
+@pytest.mark.parametrize("kind", ["StateDirectory", "RuntimeDirectory"])
+def test_no_unit_owns_the_directory_of_another(kind: str) -> None:
+    """systemd hands a directory with all below it to the unit's user: a shared parent would take the others' files away."""
+    owned = [(path.name, setting(path, "User"), directory) for path in SERVICES for directory in setting(path, kind)]
+    for one, user, directory in owned:
+        for other, other_user, below in owned:
+            if user != other_user:
+                assert directory != below, (one, other)
+                assert not below.startswith(f"{directory}/"), (one, other)
+
+
+def test_every_user_and_group_is_made_on_installation() -> None:
+    lines = [line.split() for file in (UNITS / "sysusers.d").iterdir() for line in file.read_text().splitlines()]
+    made = {line[1] for line in lines if line and line[0] in ("u", "g")}
+    for path in FILES:
+        for key in ("User", "Group", "SupplementaryGroups", "SocketUser", "SocketGroup"):
+            assert set(setting(path, key)) <= made, (path.name, key)
+
+
+@pytest.mark.parametrize(
+    ("unit", "keys"),
+    [
+        ("agent", ["agent.spool_dir"]),
+        ("collector", ["collector.spool", "collector.lease_dir", "topology.cache"]),
+        ("aggregator", ["aggregator.recording_dir", "alerts.queue_dir", "aggregator.socket"]),
+        ("controller", ["control.journal", "control.latch_dir"]),
+    ],
+)
+def test_what_a_daemon_writes_by_default_its_unit_lets_it_write(unit: str, keys: list[str]) -> None:
+    defaults = {key: default for key, _, default, _ in describe()}
+    path = UNITS / f"fabricd-{unit}.service"
+    allowed = [f"/var/lib/{name}" for name in setting(path, "StateDirectory")]
+    allowed += [f"/run/{name}" for name in setting(path, "RuntimeDirectory")]
+    for key in keys:
+        assert any(f"{defaults[key]}/".startswith(f"{directory}/") for directory in allowed), (key, defaults[key])
+
+
+@pytest.mark.parametrize("unit", ["agent", "collector", "aggregator", "controller", "doctor"])
+def test_what_talks_to_the_broker_has_its_credentials(unit: str) -> None:
+    assert {"mqtt-password", "mqtt-key"} <= set(setting(UNITS / f"fabricd-{unit}.service", "LoadCredential"))
 
 
 def notifications(listener: socket.socket, until: str, seconds: float = 30) -> list[str]:
