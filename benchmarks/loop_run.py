@@ -34,7 +34,7 @@ from fabricd.topology.routes import LFT, RouteTable
 
 EPOCH = 1_800_000_000_000_000_000
 MANAGERS = {
-    "opensm": ("option", "routes", "hop_weight"),
+    "opensm": ("option", "routes", "hop_weight", "qos_policy"),
     "ufm": ("sl_rate", "unhealthy_port"),
     "snmp": ("pfc", "ecn", "port_admin"),
 }

@@ -117,7 +117,6 @@ class Loop:
             inputs = self._with_held(inputs)
             if inputs.state is not None and (not self._states or inputs.state.t_ns > self._states[-1].t_ns):
                 self._states.append(inputs.state)
-            requests = self.journal.take_requests() if "freeze" not in latches else []
             if "freeze" in latches:
                 return
             if "revert-all" in latches:
@@ -126,7 +125,7 @@ class Loop:
             self._restarts()
             self.managers.refresh(self.clock())
             self.life.expire()
-            for request in requests:
+            for request in self.journal.take_requests():
                 self._request(request.verb, request.action, request.who, inputs)
             for action in self.journal.actions(in_force=True):
                 self._look_after(action, inputs)
@@ -185,7 +184,7 @@ class Loop:
 
     def _look_after(self, action: Action, inputs: Inputs) -> None:
         if inputs.state is not None and action.state == "confirmed":
-            self._verify(action, inputs.state)
+            self._verify(action, inputs.state, inputs.verdicts)
         if action.state == "verified":
             self._renew(action, inputs)
 
@@ -196,10 +195,13 @@ class Loop:
             watch = self._watches[action.id] = Watch(baseline_of(action), at)
         return watch
 
-    def _verify(self, action: Action, state: State) -> None:
+    def _verify(self, action: Action, state: State, verdicts: Mapping[str, Verdict]) -> None:
         watch = self._watch(action)
         watch.see(state)
-        outcome, detail = watch.judge(self.config.verify_within_intervals)
+        # Waits spread for a while: whom an older trouble is known to hurt by now, our action did not hurt.
+        older = (verdict for verdict in verdicts.values() if verdict.start < watch.since_ns)
+        known = {port_ref(victim) for one in older for victim in one.victims}
+        outcome, detail = watch.judge(self.config.verify_within_intervals, known)
         late = self.clock() - watch.since_ns > 2 * self.config.verify_within_intervals * state.interval_ns
         if outcome == "wait" and not late:
             return

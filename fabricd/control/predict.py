@@ -21,14 +21,16 @@ from fabricd.flow.fabric import FlowModel
 from fabricd.flow.graph import Graph
 from fabricd.flow.messages import Message
 from fabricd.flow.routing import Routes
-from fabricd.flow.settings import CcSettings, FabricSettings
+from fabricd.flow.settings import BufferSettings, CcSettings, FabricSettings
 from fabricd.model.topology import Topology
 from fabricd.topology.routes import RouteTable
 
 Floats = npt.NDArray[np.float64]
 QUANTUM = 65536
-SLOTS = 60  # a second of model time
-WARM_S, MEASURE_S, SETTLE_S = 2.0, 2.0, 1.0
+SLOTS = 40  # a second of model time
+# Waits take a while to spread, and what stands in buffers before the change has to drain first.
+WARM_S, MEASURE_S, SETTLE_S = 5.0, 1.5, 4.0
+BUFFER_QUANTA = 5  # real buffers drain in far less than an interval: no larger than the model needs to keep links full
 REPRODUCED = 0.25  # of the measured stall, below which the model is not believed
 NOISE = 0.05
 MOST_ENDPOINTS = 128  # beyond it only the part of the fabric around the root is modelled
@@ -68,7 +70,7 @@ def predict(situation: Situation, draft: Draft, seed: int = 0) -> Prediction:
     if not victims:
         return unknown("no victim lies in the modelled part")
     model.step(WARM_S)
-    first = _stall(model, MEASURE_S)
+    first = _of_lane(situation, _stall(model, MEASURE_S))
     before = float(first[victims].mean())
     measured = float(np.nan_to_num(situation.state.stall_of(situation.victims(), situation.verdict.priority)).mean())
     if before < max(NOISE, REPRODUCED * measured):
@@ -79,7 +81,7 @@ def predict(situation: Situation, draft: Draft, seed: int = 0) -> Prediction:
     except UsageError as error:
         return unknown(str(error), before)
     model.step(SETTLE_S)
-    second = _stall(model, MEASURE_S)
+    second = _of_lane(situation, _stall(model, MEASURE_S))
     after = float(second[victims].mean())
     return Prediction(
         gain=max(-1.0, 1.0 - after / before),
@@ -92,10 +94,17 @@ def predict(situation: Situation, draft: Draft, seed: int = 0) -> Prediction:
 
 
 def _stall(model: FlowModel, seconds: float) -> Floats:
-    """(P,) share of the time each port waited with data, at its worst lane."""
+    """(P, V) share of the time each port waited with data."""
     before = model.counters.xmit_wait_ns.copy()
     model.step(seconds)
-    out: Floats = (model.counters.xmit_wait_ns - before).max(axis=1) / (seconds * 1e9)
+    out: Floats = (model.counters.xmit_wait_ns - before) / (seconds * 1e9)
+    return out
+
+
+def _of_lane(s: Situation, stall: Floats) -> Floats:
+    """(P,) the wait of the verdict's priority, where the model tells it apart: else the worst lane stands for the port."""
+    lane = s.verdict.priority
+    out: Floats = stall[:, lane] if lane is not None and lane < stall.shape[1] else stall.max(axis=1)
     return out
 
 
@@ -109,6 +118,7 @@ def _worse(s: Situation, model: FlowModel, first: Floats, second: Floats, victim
 def _seeded(s: Situation, draft: Draft, seed: int) -> tuple[FlowModel, Effects]:
     topology, numbers = _part(s, draft)
     levels = [pair.level for pair in (s.traffic.pairs[n] for n in numbers) if pair.level is not None]
+    levels += [int(change.new["sl"]) for change in draft.changes if change.lever.name == "qos_policy"]
     lanes = 8 if s.ethernet else max([1, *(level + 1 for level in levels)])
     fastest = max((link.rate_gbps for link in topology.links), default=0.0) * 1.25e8
     if not fastest:
@@ -120,6 +130,7 @@ def _seeded(s: Situation, draft: Draft, seed: int) -> tuple[FlowModel, Effects]:
         quantum_bytes=QUANTUM,
         slowdown=slowdown,
         link_delay_s=5e-7,
+        buffers=BufferSettings(vl_bytes=BUFFER_QUANTA * QUANTUM),
         cc=CcSettings(),
     )
     settings = replace(settings, ecn=replace(settings.ecn, enabled=False), pause_refresh=False)

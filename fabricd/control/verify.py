@@ -6,7 +6,7 @@ No evidence is not "cleared": intervals in which no victim can be seen count for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -120,21 +120,21 @@ class Watch:
         """The victims' present stall; None when none of them can be seen."""
         return float(np.mean(self.victims)) if self.victims else None
 
-    def worse(self) -> tuple[PortRef, float] | None:
-        """The innocent port that waits most more than before, if it is too much."""
+    def worse(self, known: Set[PortRef] = frozenset()) -> tuple[PortRef, float] | None:
+        """The innocent port that waits most more than before, if it is too much; ``known`` are hurt by what was there already."""
         if len(self.others) < AVERAGE:
             return None
         found: tuple[PortRef, float] | None = None
-        for ref in set.intersection(*(set(one) for one in self.others)):
+        for ref in set.intersection(*(set(one) for one in self.others)) - known:
             more = float(np.mean([one[ref] for one in self.others])) - self.baseline.others.get(_key(ref), 0.0)
             if more > WORSE and (found is None or more > found[1]):
                 found = (ref, more)
         return found
 
-    def judge(self, deadline_intervals: int) -> tuple[Outcome, str]:
-        """The verdict on the action so far, in words."""
+    def judge(self, deadline_intervals: int, known: Set[PortRef] = frozenset()) -> tuple[Outcome, str]:
+        """The verdict on the action so far, in words. ``known``: victims of troubles that began before the push."""
         before, now = self.baseline.stall, self.stall
-        worse = self.worse()
+        worse = self.worse(known)
         if worse is not None:
             return "failed", f"{_key(worse[0])} waits {worse[1]:.0%} more than before"
         # Where nobody waited there was nothing to help: whatever was changed then stays only by mistake.

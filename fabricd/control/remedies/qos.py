@@ -15,7 +15,7 @@ from fabricd.control.remedies.base import (
     Situation,
     has_lever,
 )
-from fabricd.control.remedies.hosts import CROWD
+from fabricd.control.remedies.hosts import CROWD, HOST
 from fabricd.model.action import Change, Lever, Touched
 from fabricd.model.ident import format_guid
 
@@ -136,11 +136,11 @@ def _spare_level(s: Situation) -> int:
 
 def _other_lane(s: Situation) -> Draft:
     level = _spare_level(s)
-    far = s.peer(s.root)
+    far = s.peer(s.crowded)
     if not s.is_host(far):
         raise NotPossible("the root is between switches")
     nodes = s.world.topology.nodes
-    sources = [format_guid(nodes[src[0]].port_guids.get(src[1]) or src[0]) for src in s.traffic.senders(s.root)]
+    sources = [format_guid(nodes[src[0]].port_guids.get(src[1]) or src[0]) for src in s.traffic.senders(s.crowded)]
     target = format_guid(nodes[far[0]].port_guids.get(far[1]) or far[0])
     name = f"fabricd-{zlib.crc32(s.verdict.id.encode()):08x}"
     lever = Lever(adapter="opensm", device="sm", name="qos_policy", key=name)
@@ -191,7 +191,7 @@ VL_WEIGHTS = Remedy(
 OTHER_LANE = Remedy(
     "other_lane",
     "a qos-policy rule moves the senders' paths to a service level with a lane of its own",
-    CROWD,
+    CROWD | HOST,
     (ON_INFINIBAND, has_lever("opensm", "qos_policy"), has_lever("opensm", "option"), WHO_SENDS),
     _other_lane,
     gain=0.6,
