@@ -32,6 +32,18 @@ def load_history(args: argparse.Namespace) -> Trace:
         from fabricd.sources import prometheus_history
 
         return build(prometheus_history.read(where, span_of(args)), topology, routes)
+    if kind == "ufm-csv":
+        from fabricd.sources import ufm_csv
+
+        if topology is None:
+            raise UsageError(
+                "--from ufm-csv: needs --topology FILE: telemetry rows do not say what a port is cabled to"
+            )
+        return build(ufm_csv.read(Path(where)), topology, routes)
+    if kind == "ibdiagnet":
+        from fabricd.commands.replay_ibdiagnet import load_ibdiagnet
+
+        return load_ibdiagnet(Path(where), topology, routes)
     raise UsageError(f"--from {args.source}: begin with prometheus:, ufm-csv: or ibdiagnet:")
 
 

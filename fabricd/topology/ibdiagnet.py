@@ -6,13 +6,12 @@ Columns are found by name: they move between releases. Only what we understand i
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterator
 
 from fabricd.model.ident import parse_guid
 from fabricd.model.rejects import Rejects
 from fabricd.model.topology import CA, ROUTER, SWITCH, PortRef, Topology
+from fabricd.sources.ibdiagnet_dir import read_sections
 from fabricd.topology.assemble import Assembler
 from fabricd.topology.speeds import SPEED_OF_CODE, WIDTH_OF_CODE
 
@@ -95,31 +94,6 @@ def _far_group(line: str, leading: int, groups: dict[int, set[int]], rejects: Re
         rejects.add("far_group", line, place)
         return
     groups.setdefault(int(match[1]), set()).update(int(word) for word in words)
-
-
-def read_sections(
-    text: str, wanted: set[str], rejects: Rejects, where: str
-) -> Iterator[tuple[str, dict[str, str], str]]:
-    """(section, row by column name, place) of the wanted sections of a ``db_csv``."""
-    section, header = "", list[str]()
-    for number, line in enumerate(text.splitlines(), 1):
-        mark = line.strip()
-        if mark.startswith("START_") and "," not in mark:
-            section, header = mark.removeprefix("START_"), []
-        elif mark.startswith("END_") and "," not in mark:
-            section = ""
-        elif section in wanted and mark:
-            try:
-                cells = [cell.strip().strip('"') for cell in next(csv.reader([line]))]
-            except csv.Error as error:
-                rejects.add("csv_row", error, f"{where}:{number}")
-                continue
-            if not header:
-                header = cells
-            elif len(cells) < len(header):
-                rejects.add("short_row", line, f"{where}:{number}")
-            else:
-                yield section, dict(zip(header, cells, strict=False)), f"{where}:{number}"
 
 
 def looks_like_db_csv(text: str) -> bool:
