@@ -61,6 +61,8 @@ class Controller:
         self._wake = asyncio.Event()
         self._published: dict[str, bytes] = {}
         self._problem = ""
+        self._blind: list[str] = []
+        self._unheard = False
 
     # ---------------------------------------------------------------- messages
 
@@ -165,6 +167,12 @@ class Controller:
         if problem and problem != self._problem:
             log.error("%s; nothing is pushed meanwhile", problem)
         self._problem = problem
+        if self.view.problems != self._blind:
+            for text in self.view.problems:
+                log.warning("%s; nothing new is done meanwhile", text)
+            if not self.view.problems:
+                log.info("topology and figures are there")
+            self._blind = list(self.view.problems)
 
     def _file_latches(self) -> None:
         directory = Path(self.config.control.latch_dir)
@@ -195,8 +203,11 @@ class Controller:
             try:
                 await post(self.config.broker, topics.action(self.fabric, name), body)
             except FabricdError as error:
-                log.info("%s", error)
+                if not self._unheard:
+                    log.warning("nothing is published: %s", error)
+                self._unheard = True
                 return
+            self._unheard = False
             if body:
                 self._published[name] = body
             else:
