@@ -154,9 +154,9 @@ def _attribute(
     scale = sparse.diags_array(passing).tocsr()
     for _ in range(params.rounds):
         step = (source + scale @ (graph.wait @ held)).tocsr()
-        step.data[step.data < 0.01] = 0.0
+        step.data[step.data < 0.02] = 0.0
         step.eliminate_zeros()
-        if step.nnz == held.nnz and abs(step - held).max() < 1e-3:
+        if step.nnz == held.nnz and abs(step - held).max() < 1e-2:
             break
         held = step
     explained = (graph.wait @ held).tocsc()
@@ -178,7 +178,7 @@ def _attribute(
         joint = together.data[whole][np.searchsorted(together.indices[whole], holds)]
         if at_host:
             holds, share, joint = np.append(holds, port), np.append(share, 1.0), np.append(joint, 1.0)
-        strong = share >= 0.01
+        strong = share >= 0.02
         holds, share, joint = holds[strong], share[strong], joint[strong]
         main = (joint >= params.main_share) & (graph.stall[holds] >= params.main_stall)
         if main.any():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabricd.model.topology import CA, ROUTER, SWITCH, Link, PortRef, Topology
-from fabricd.topology.routes import AR, RouteTable
+from fabricd.topology.routes import AR, NO_ROUTE, RouteTable
 
 Ints = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
@@ -138,13 +138,19 @@ class Fabric:
     def reach_class(self) -> Ints:
         """(P,): equal numbers = egress ports that lead to the same set of destinations; -1 where a port leads nowhere."""
         table = self.routes
+        # A set of destinations is told by the sum of their random 64-bit numbers, so no set is ever written out.
+        numbers = np.random.default_rng(1).integers(1, 1 << 63, len(table.destinations), dtype=np.uint64)
+        digest = np.zeros(self.size + 1, np.uint64)
+        for row in range(len(table.switches)):
+            of_set = np.zeros(len(table.set_ptr) - 1, np.uint64)
+            np.add.at(of_set, table.group[row], numbers)
+            used = np.flatnonzero(of_set)
+            used = used[used != NO_ROUTE]
+            leads = table.member[used] * of_set[used][:, None]
+            digest[self.at[row]] = leads.sum(axis=0, dtype=np.uint64)[: self.at.shape[1]]
         out = np.full(self.size, -1, np.intp)
-        seen: dict[bytes, int] = {}
-        for i in np.flatnonzero(self.switch_row >= 0):
-            row, port = int(self.switch_row[i]), self.ports[i][1]
-            leads = table.member[:, port][table.group[row]]
-            if leads.any():
-                out[i] = seen.setdefault(np.packbits(leads).tobytes(), len(seen))
+        somewhere = np.flatnonzero(digest[:-1])
+        out[somewhere] = np.unique(digest[somewhere], return_inverse=True)[1]
         return out
 
     def siblings(self, port: int) -> Ints:

@@ -31,7 +31,7 @@ class Params:
         0.65  # a root that explains this share of the waits it is part of counts in full, below by the square
     )
     mean_mass: float = 0.4  # blocked ports on average over an episode below which nobody is told
-    full: float = 0.95  # an egress that sends or waits this share of two intervals may have a standing queue
+    full: float = 0.97  # an egress that sends or waits this share of two intervals may have a standing queue
     gap: int = 3  # intervals without evidence an episode survives
     estimate_trust: float = 0.7  # what a stall estimated from pause frames counts against a measured one
     tail: float = 0.1  # an interval with less than this share of the mean mass no longer moves the end of an episode
