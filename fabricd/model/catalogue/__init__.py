@@ -2,7 +2,7 @@
 
 ``lookup("mlx5_core", "hw_counters", "np_cnp_sent")`` gives the canonical name, unit, width, stickiness and scope. A name nobody
 has described passes through under itself, with an unknown unit. Interfaces: ``counters`` and ``hw_counters`` (sysfs),
-``ethtool``, ``dcb``, ``netdev``, ``netstat`` and ``pma:0x12`` … (attributes of performance management datagrams).
+``ethtool``, ``dcb``, ``netdev``, ``netstat``, ``snmp`` and ``pma:0x12`` … (attributes of performance management datagrams).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from fabricd.model.catalogue import broadcom, infiniband, intel, linux, mellanox, others
+from fabricd.model.catalogue import broadcom, infiniband, intel, linux, mellanox, others, snmp
 from fabricd.model.catalogue.base import Alias, Scope, Table
 from fabricd.model.catalogue.metrics import METRICS, Metric, MetricKind
 
@@ -25,6 +25,7 @@ TABLES: tuple[Table, ...] = (
     *intel.TABLES,
     *others.TABLES,
     *linux.TABLES,
+    *snmp.TABLES,
 )
 
 

@@ -143,6 +143,13 @@ ip_receive_ect1_packets | packets | IP packets received with ECT(1)
 ip_receive_not_ect_packets | packets | IP packets received without ECN capability
 """
 
+# What a switch tells of its egress queues by SNMP.
+_QUEUES = """
+queue_drops | packets | Packets of an egress queue dropped, for any reason
+queue_wred_drops | packets | Packets of an egress queue dropped by random early detection
+queue_marked_packets | packets | Packets of an egress queue sent with the congestion mark
+"""
+
 # RDMA transport counters of the device: congestion notification, losses, retries, errors.
 _RDMA = """
 rdma_transmit_bytes | bytes | RDMA bytes sent
@@ -224,6 +231,7 @@ pfc_enabled | state | Whether priority flow control is on for this priority: 1 o
 """
 
 _GAUGES = """
+queue_depth | bytes | Bytes waiting in the egress queue of a priority when it was read
 link_rate | bytes_per_second | Data rate of the link as configured now
 pcie_stalled_read | percent | Share of time PCIe reads were stalled
 pcie_stalled_write | percent | Share of time PCIe writes were stalled
@@ -242,6 +250,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         *_metrics("counter", _INFINIBAND),
         *_metrics("counter", _ETHERNET),
+        *_metrics("counter", _QUEUES),
         *_metrics("counter", _RDMA),
         *_metrics("counter", _AGENT_COUNTERS),
         *_metrics("gauge", _AGENT_GAUGES),

@@ -1,0 +1,1 @@
+"""Switches by SNMP: profiles of devices, targets, and one engine a process."""
