@@ -1,6 +1,6 @@
 """The detector's score per scenario and view, on traces and on random draws of the flow model.
 
-    python -m benchmarks.score [--json] [--traces DIR] [--draws N] [--views roce,5x,20x,ib] [--details]
+    python -m benchmarks.score [--json] [--traces DIR] [--draws N] [--views roce,5x,20x,ib] [--draw-views roce,ib] [--details]
 
 Views: ``roce`` per priority without queue depths; ``5x`` windows five times longer, 5 % of rows lost, 20 % of switches unseen;
 ``20x`` windows twenty times longer; ``ib`` whole ports, no wait on hosts; ``frames`` pause frames without durations; ``skew``
@@ -27,6 +27,7 @@ from fabricd.outputs.replay import run
 from fabricd.outputs.trace import Trace, read_trace
 
 TRACES = Path(__file__).parent.parent / "tests" / "data" / "traces"
+OUT = Path(__file__).parent / "results" / "score.md"
 STRESS = ("bursty_uniform",)  # reported apart: micro-incasts everywhere
 HARD = ("oversub", "decoy", "microburst", "microburst_ok", "mild_incast", "degraded_hidden", "ar_incast")
 View = Callable[[Trace], Trace]
@@ -106,21 +107,25 @@ def table(directories: Iterator[Path], names: list[str]) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=TRACES, help="directory of trace directories")
-    parser.add_argument("--draws", type=int, default=0, help="also score this many random runs of the flow model")
+    parser.add_argument("--draws", type=int, default=200, help="also score this many random runs of the flow model")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--views", default=",".join(VIEWS))
+    parser.add_argument("--draw-views", default="roce,ib", help="views of the random runs")
     parser.add_argument("--details", action="store_true", help="by scenario too")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT, help="write the tables to this file as Markdown too")
     args = parser.parse_args()
     names = args.views.split(",")
-    unknown = [name for name in names if name not in VIEWS]
+    unknown = [name for name in (*names, *args.draw_views.split(",")) if name not in VIEWS]
     if unknown:
         parser.error(f"--views {unknown[0]}: one of {', '.join(VIEWS)}")
     began = time.monotonic()
     out: dict[str, Any] = {"traces": table((p.parent for p in sorted(args.traces.glob("*/label.json"))), names)}
     if args.draws:
-        out["draws"] = {"count": args.draws} | table(draws(args.draws, args.seed), names)
+        out["draws"] = {"count": args.draws} | table(draws(args.draws, args.seed), args.draw_views.split(","))
     out["seconds"] = round(time.monotonic() - began, 1)
+    if args.out:
+        args.out.write_text(markdown(out))
     if args.json:
         print(json.dumps(out, indent=1))
         return 0
@@ -137,6 +142,32 @@ def main() -> int:
             print(f"{source:7s}victim pairs F1 {out[source]['victim_pairs_f1']}")
     print(f"{out['seconds']} s", file=sys.stderr)
     return 0
+
+
+def markdown(out: dict[str, Any]) -> str:
+    """The tables as a page."""
+    lines = [
+        "# Detector scores",
+        "",
+        "`make score`; rules of scoring: `benchmarks/scoring.py`, views: `benchmarks/score.py`.",
+        "",
+    ]
+    head = "| view and set | episodes | root F1 | P | R | cause | affected P | R | false alarms | median delay (intervals) |"
+    for source, title in (("traces", "Packet-level traces"), ("draws", "Random runs of the flow model")):
+        if source not in out:
+            continue
+        for kind, words in (("sets", ""), ("scenarios", ", by scenario")):
+            lines += [f"## {title}{words}", "", head, "|" + "---|" * 10]
+            for name, row in out[source][kind].items():
+                cells = [row[key] for key in ("episodes", "root_f1", "root_precision", "root_recall", "cause_accuracy")]
+                cells += [
+                    row[key]
+                    for key in ("affected_precision", "affected_recall", "false_alarms", "delay_windows_median")
+                ]
+                lines.append(f"| {name} | " + " | ".join("-" if cell is None else str(cell) for cell in cells) + " |")
+            lines.append("")
+        lines += [f"Victim pairs F1: {out[source]['victim_pairs_f1']}", ""]
+    return "\n".join(lines)
 
 
 def _cell(value: float | None) -> str:
