@@ -39,7 +39,9 @@ def classify(model: FlowModel, episode: Episode, windows: list[Window], wrong: l
     if model.graph.endpoint_of[port] >= 0:
         up = int(model.graph.peer[port]) * lanes + row % lanes
         held = float(np.median([w.paused_ns[up] / (w.length_s * 1e9) for w in span]))
-        episode.cause = "pfc_storm" if held >= STORM_SHARE else "slow_receiver"
+        # a sender without credits counts as held while its last quantum still leaves: look at what got through as well
+        through = float(np.median([w.tx_bytes[up] / (w.rate[up // lanes] * w.length_s) for w in span]))
+        episode.cause = "pfc_storm" if held >= STORM_SHARE and through <= 1 - STORM_SHARE else "slow_receiver"
         return
     base, also = _by_traffic(model, episode, span, port)
     if wrong and _misled(model, episode, wrong):

@@ -39,9 +39,11 @@ class Receivers:
         self._budget[hosts] += rate * seconds
         take = np.minimum(total, self._budget[hosts].astype(np.int64))
         self._budget[hosts] = np.where(take == total, 0.0, self._budget[hosts] - take)
-        taken = held * take[:, None] // np.maximum(total, 1)[:, None]
-        taken[np.arange(len(hosts)), held.argmax(axis=1)] += take - taken.sum(axis=1)
-        taken = np.minimum(taken, held)
+        share = take / np.maximum(total, 1)  # as floats: the product of two stretched byte counts leaves 64 bits
+        taken = np.where((take == total)[:, None], held, np.floor(held * share[:, None]).astype(np.int64))
+        rest = take - taken.sum(axis=1)
+        taken[np.arange(len(hosts)), held.argmax(axis=1)] += rest
+        taken = np.clip(taken, 0, held)
         self.held[hosts] = held - taken
         host, lane = np.nonzero(taken)
         ports = self.graph.endpoints[hosts[host]]
