@@ -100,7 +100,7 @@ COMMANDS = (
         summary="read this node's RDMA and network counters, publish them",
         configure=_configure,
         run=_run,
-        description="Reads the counters of every RDMA device and port of this node from sysfs, ethtool and netlink, once a second, "
+        description="Reads the counters of every RDMA device and port of this node from sysfs, ethtool and netlink, once a second,\n"
         "and publishes them over MQTT. It writes nothing to any device.",
         epilog=_EPILOG,
     ),

@@ -29,6 +29,11 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="TOML configuration (default: built-in defaults)")
 
 
+def add_config_again(parser: argparse.ArgumentParser) -> None:
+    """The same option after an action's name. SUPPRESS: where it is not given here, the one before the action counts."""
+    parser.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="TOML configuration")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout, logs on stderr")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from fabricd.commands.base import Command
-from fabricd.errors import FabricdError
 
 _EPILOG = """\
 examples:
@@ -19,10 +18,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    try:
-        import shtab
-    except ImportError:
-        raise FabricdError("shell completion needs the package shtab: pip install shtab") from None
+    import shtab
+
     from fabricd.cli import all_commands, build_parser
 
     print(shtab.complete(build_parser(all_commands()), args.shell))

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from fabricd.commands.base import Command, add_json, print_json
+from fabricd.commands.base import Command, add_config_again, add_json, print_json
 
 _EPILOG = """\
 order, later wins: defaults, the file, environment FABRICD_SECTION__KEY=value, options of the command line
@@ -21,8 +21,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     check = actions.add_parser("check", help="read the configuration and say whether it is right")
     show = actions.add_parser("show", help="print every key with its value, default and documentation, as TOML")
     for sub in (check, show):
-        # SUPPRESS: where the option is not given here, the one before check|show counts.
-        sub.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help="TOML configuration")
+        add_config_again(sub)
         add_json(sub)
 
 

@@ -8,6 +8,7 @@ from importlib import metadata
 _EXTRA = re.compile(r"([A-Za-z0-9._-]+)[^;]*;.*\bextra\s*==\s*['\"]([A-Za-z0-9_-]+)['\"]")
 _PACKAGE_OF = {"yaml": "pyyaml"}  # modules whose package has another name
 _NOT_FOR_USERS = {"dev"}
+_OWN = {"agent": "metrics", "place": "placement"}  # the extra meant for a command, where several would do
 
 
 def what_is_missing(module: str, command: str) -> str:
@@ -17,6 +18,7 @@ def what_is_missing(module: str, command: str) -> str:
     extras = _extras_with(package)
     if not extras:
         return f"{command} needs the Python package {package}, which is not installed"
+    extras.sort(key=lambda extra: extra != _OWN.get(command))
     words = " or ".join(extras)
     return (
         f"{command} needs the Python package {package}, which the plain install leaves out: install fabricd with the "

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fabricd.commands.base import Command, add_json, print_json
+from fabricd.commands.base import Command, add_config_again, add_json, print_json
+from fabricd.config.load import load_config
 from fabricd.errors import UsageError
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
@@ -46,6 +47,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     wire.add_argument("--gpus-per-node", type=int, help="default: counted from the output")
     wire.add_argument("--nic-gbps", type=float, default=400.0, help="line rate of one NIC in Gb/s (default 400)")
     for sub in (reduce, step, wire):
+        add_config_again(sub)
         add_json(sub)
 
 
@@ -67,6 +69,7 @@ def _cluster_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    load_config(args.config)  # no key of it is needed; a wrong one is said all the same
     try:
         document = {"allreduce": _allreduce, "transformer": _transformer, "busbw": _busbw}[args.kind](args)
     except ValueError as error:

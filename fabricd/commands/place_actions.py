@@ -122,6 +122,7 @@ def run_simulate(args: argparse.Namespace) -> int:
     from fabricd.placement.simulate import Mix, make_stream, simulate
     from fabricd.placement.synthetic import synthetic_fabric
 
+    load_config(args.config)  # no key of it is needed; a wrong one is said all the same
     policies = args.policies.split(",")
     for name in policies:
         if name not in POLICIES:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fabricd.commands.base import Command, add_json, print_json
+from fabricd.commands.base import Command, add_config_again, add_json, print_json
 from fabricd.errors import FabricdError, UsageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
             help="any topology file: ibnetdiscover, opensm-subnet.lst, ibdiagnet2.db_csv, saquery, links file, exported JSON",
         )
         source.add_argument("--mad-socket", metavar="NAME", help="discover a simulated fabric (ibsim, fabricd twin)")
-        action.add_argument("--config", metavar="FILE", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        add_config_again(action)
         add_json(action)
 
 

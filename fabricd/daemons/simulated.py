@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.config.root import Config
+from fabricd.daemons.children import ends_with_us
 from fabricd.daemons.up import Source
 from fabricd.errors import FabricdError
 
@@ -67,6 +68,7 @@ async def simulated_fabric(scenario: str, arguments: list[str]) -> AsyncIterator
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=ends_with_us(),
     )
     assert child.stdout is not None and child.stderr is not None
     forward = asyncio.create_task(_forward(child.stderr))

@@ -22,6 +22,7 @@ from starlette.routing import Mount
 
 from fabricd.config.root import Config
 from fabricd.daemons.aggregator import Aggregator
+from fabricd.daemons.children import ends_with_us
 from fabricd.daemons.http_server import bind_tcp, serve, url_of
 from fabricd.daemons.placement_view import PlacementView
 from fabricd.errors import FabricdError
@@ -141,7 +142,11 @@ async def _keep_running(source: Source, config: Config, config_path: str | None)
     while True:
         # Its own process group: a Ctrl-C in the terminal reaches us, and we stop the children in order.
         child = await asyncio.create_subprocess_exec(
-            *arguments, env=_environment(source, config), stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            *arguments,
+            env=_environment(source, config),
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=ends_with_us(),
         )
         try:
             status = await child.wait()

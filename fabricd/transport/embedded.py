@@ -43,12 +43,8 @@ class EmbeddedBroker:
 
     async def start(self) -> None:
         """Raises FabricdError when it does not come up."""
-        try:
-            from iotcore import Broker
-        except ImportError:
-            raise FabricdError(
-                "the embedded broker needs the package iotcore (pip install 'fabricd[aggregator]')"
-            ) from None
+        from iotcore import Broker  # of an extra
+
         self._broker = Broker(
             port=self.port,
             listen=self.host,

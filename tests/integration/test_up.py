@@ -119,3 +119,22 @@ def test_a_busy_port_given_by_hand_is_an_error(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1].startswith(f"fabricd: api.host = 127.0.0.1, api.port = {port}: ")
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("fabricd-up-*")), tempfile.gettempdir()
+
+
+def test_killed_it_leaves_no_process_behind() -> None:
+    up = Up("--json")
+    try:
+        found = json.loads(up.line())
+        wait_for(lambda: node_is_up(found["metrics"]), "the agent's frames arrive")
+        children = Path(f"/proc/{up.process.pid}/task/{up.process.pid}/children").read_text().split()
+        assert any(b"agent" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+    finally:
+        up.stop(signal.SIGKILL)
+    wait_for(lambda: not any(is_alive(child) for child in children), "the children end too")
+
+
+def is_alive(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

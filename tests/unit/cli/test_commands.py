@@ -104,3 +104,23 @@ def test_a_full_disk_is_one_line() -> None:
             [sys.executable, "-m", "fabricd", "config", "show"], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (1, "fabricd: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "topo show", "topo export", "model allreduce --nodes 2", "model transformer --busbw 1", "model busbw x",
+        "actions list", "actions expire", "policy check", "place simulate", "config check", "config show",
+    ],
+)  # fmt: skip
+def test_every_action_takes_a_configuration(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = str(tmp_path / "missing.toml")
+    assert main([*command.split(), "--config", missing]) == 2
+    assert capsys.readouterr().err == f"fabricd: {missing}: No such file or directory\n"
+
+
+@pytest.mark.parametrize("command", all_commands(), ids=lambda command: command.name)
+def test_help_fits_a_screen(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command.name, "--help"])  # type: ignore[attr-defined]
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 140
