@@ -72,13 +72,13 @@ def span_of(args: argparse.Namespace) -> Span:
 
 
 def instant(text: str, option: str) -> int:
-    """ns of RFC 3339 (UTC where no zone is given), seconds since 1970, ``now`` or ``-2h`` (s, m, h, d ago). Raises UsageError."""
+    """ns of RFC 3339 (UTC where no zone is given), seconds since 1970, ``now`` or ``2h`` (s, m, h, d ago). Raises UsageError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     try:
         if text == "now":
             return time.time_ns()
-        if text.startswith("-") and text[-1:] in units:
-            seconds = time.time() - float(text[1:-1]) * units[text[-1]]
+        if text[-1:] in units and text[:-1].replace(".", "", 1).isdecimal():
+            seconds = time.time() - float(text[:-1]) * units[text[-1]]
         else:
             try:
                 seconds = float(text)
@@ -89,4 +89,4 @@ def instant(text: str, option: str) -> int:
             raise ValueError
         return round(seconds * 1e9)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"{option} {text}: not a time: RFC 3339, seconds since 1970, now, or -2h") from None
+        raise UsageError(f"{option} {text}: not a time: RFC 3339, seconds since 1970, now, or 2h (ago)") from None
