@@ -31,6 +31,7 @@ def objects() -> Iterator[str]:
     for port in range(1, PORTS + 1):
         yield f"override .{IF}.1.{port} integer {port}"
         yield f"override -rw .{IF}.7.{port} integer 1"
+        yield f"override .1.3.6.1.2.1.10.7.10.1.3.{port} counter {100 * port}"
         for priority in range(8):
             yield f"override -rw .{DCBX}.3.2.1.2.{port}.{priority} integer {1 if priority == 3 else 2}"
             yield f"override -rw .{DCBX}.1.3.1.2.{port}.{priority} uinteger {50 if priority in (0, 3) else 0}"
