@@ -70,11 +70,13 @@ class Detector:
         self._shares = [Shares(fabric, self.params) for _ in priorities]
         self._episodes = Episodes(self.params)
         self._siblings: dict[int, Ints] = {}
+        self._inferred = np.zeros((fabric.size + 1, len(self.priorities)), np.bool_)  # waits nobody measures
         self._told: dict[Key, Finding] = {}
 
     def step(self, window: Window) -> Step:
         """Take the next interval. Causes of raised findings are those known now; :meth:`open` tells them anew later."""
         features = self._features.make(window, self._capacity.slower)
+        self._inferred = features.unknown
         data = [prio for prio in range(len(self.priorities)) if prio != self.control]
         for prio in data:
             shares = self._shares[prio]
@@ -132,7 +134,12 @@ class Detector:
         episode = finding.episode
         why = self._cause(episode)[1] if self._cause(episode)[0] == finding.cause else finding.why
         least = max(self.params.affected_share * episode.active, self.params.affected_least)
-        affected = [p for p, x in episode.held.totals().items() if x >= least and p not in finding.roots]
+        guessed = max(self.params.inferred_share * episode.active, least)
+        affected = [
+            port
+            for port, held in episode.held.totals().items()
+            if held >= (guessed if self._inferred[port, episode.key.prio] else least) and port not in finding.roots
+        ]
         return Finding(episode, finding.detected_at, finding.cause, why, finding.roots, affected, end)
 
     def _take(

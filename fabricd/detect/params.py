@@ -36,6 +36,7 @@ class Params:
     estimate_trust: float = 0.7  # what a stall estimated from pause frames counts against a measured one
     tail: float = 0.1  # an interval with less than this share of the mean mass no longer moves the end of an episode
     affected_share: float = 0.02  # a port is affected when the root holds it this share of the episode
+    inferred_share: float = 0.1  # the same for a port whose wait is inferred, not measured
     affected_least: float = 0.4  # ... and at least this many intervals altogether
     pair_wait: float = 0.08  # a pair is a victim when its source, or its way, is held this share of the episode
     pair_most: float = 0.6  # ... plus raise_after / intervals for short episodes, but never more than this
