@@ -169,10 +169,8 @@ def test_it_listens_nowhere(process: Process) -> None:
 
 
 # The adapter reads three levers, then pushes each: a read to compare, the write, and reads all back.
-POINTS = [
-    "read:3", "push:1", "pushed:1", "pushed:3", "read_back:2",
-    "after:intended", "before:pushed", "before:confirmed", "after:confirmed", "after:verified",
-]  # fmt: skip
+# (Every single step is killed in the unit tests of the life; here the process is real.)
+POINTS = ["push:1", "pushed:2", "after:intended", "before:confirmed", "after:confirmed", "after:verified"]
 
 
 @pytest.mark.parametrize("point", POINTS)
