@@ -41,7 +41,7 @@ def load_history(args: argparse.Namespace) -> Trace:
             )
         return build(ufm_csv.read(Path(where)), topology, routes)
     if kind == "ibdiagnet":
-        from fabricd.commands.replay_ibdiagnet import load_ibdiagnet
+        from fabricd.outputs.ibdiagnet_trace import load_ibdiagnet
 
         return load_ibdiagnet(Path(where), topology, routes)
     raise UsageError(f"--from {args.source}: begin with prometheus:, ufm-csv: or ibdiagnet:")

@@ -1,4 +1,4 @@
-"""``fabricd replay --from ibdiagnet:DIR``: counters, cabling and routes of ibdiagnet's output directories."""
+"""A trace of ibdiagnet's output directories: counters, cabling and routes (``fabricd replay --from ibdiagnet:DIR``)."""
 
 from __future__ import annotations
 
