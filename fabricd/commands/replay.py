@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 sources:
-  DIR                 a trace (counters.csv.gz, topology.json) or a recording of `fabricd record`
+  DIR                 a trace (counters.csv.gz, topology.json), a recording of `fabricd record`, or a bundle of `fabricd report`
   --from prometheus:URL    infiniband_exporter or node_exporter, with --topology for what they do not know
   --from ufm-csv:FILE      telemetry CSV of UFM, needs --topology
-  --from ibdiagnet:DIR     two or more output directories (DIR holds them), or one with --topology
+  --from ibdiagnet:DIR     output directories of two or more runs (DIR holds them)
 """
 
 
@@ -31,7 +31,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pairs", metavar="FILE", help="who talks to whom: lines src,dst,prio (CSV) or JSON")
     parser.add_argument(
-        "--start", metavar="TIME", help="prometheus: RFC 3339 or Unix time (default: 24 h before the end)"
+        "--start", metavar="TIME", help="prometheus: RFC 3339, Unix time or 2h (ago); default: a day before the end"
     )
     parser.add_argument("--end", metavar="TIME", help="prometheus: default now")
     parser.add_argument("--step", metavar="SECONDS", type=float, help="prometheus: interval (default: as scraped)")
@@ -67,10 +67,14 @@ def replayed(args: argparse.Namespace) -> Replay:
     from fabricd.outputs import replay
     from fabricd.outputs.pairs_file import read_pairs
     from fabricd.outputs.recording_replay import is_recording, run_recording
+    from fabricd.outputs.report_bundle import is_bundle, unpacked
 
     rejects = Rejects()
     pairs = read_pairs(Path(args.pairs), rejects) if args.pairs else []
     directory = Path(args.directory) if args.directory else None
+    if directory is not None and is_bundle(directory):
+        with unpacked(directory) as place:
+            return replayed(argparse.Namespace(**{**vars(args), "directory": str(place)}))
     if directory is not None and is_recording(directory):
         result = run_recording(directory, args.topology, pairs)
     else:

@@ -87,6 +87,7 @@ def read_trace(directory: Path) -> Trace:
         control_priority=int(control) if control is not None else None,
         host_of={numbers[str(k)]: str(v) for k, v in _host_of(document).items() if str(k) in numbers},
         rejects=rejects,
+        notes=[str(note) for note in document.get("notes") or ()],
     )
 
 
