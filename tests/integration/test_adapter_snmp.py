@@ -220,7 +220,7 @@ def test_settings(agent: Snmpd, tmp_path: Path) -> None:
 
 
 def test_flow_control_off_ends_a_storm_in_the_twin(tmp_path: Path) -> None:
-    with running_twin("pfc-storm", "--begin", "0.5", "--seed", "4") as addresses:
+    with running_twin("pfc-storm", "--hosts", "8", "--begin", "0.5", "--seed", "4") as addresses:
         rows = {name: (address, "ieee", CTL) for name, address in addresses["snmp"].items()}
         adapter = SnmpAdapter(load_targets(*write_targets(tmp_path, rows)))
         found = {(c.device, c.name): c for c in adapter.probe()}

@@ -34,7 +34,7 @@ def decode(frame: bytes) -> tuple[Any, Any]:
 
 
 def test_frames_of_the_twin_s_switches(tmp_path: Path) -> None:
-    with running_twin("pfc-storm", "--begin", "0.5", "--seed", "4") as addresses:
+    with running_twin("pfc-storm", "--hosts", "8", "--begin", "0.5", "--seed", "4") as addresses:
         rows = {name: (address, "onyx", CTL) for name, address in addresses["snmp"].items()}
         rows["gone"] = (f"127.0.0.1:{free_port()}", "onyx", CTL)
         targets = load_targets(*write_targets(tmp_path, rows, timeout=1.0))
