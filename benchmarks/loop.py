@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.loop_run import Run, run
+from benchmarks.loop_run import EPOCH, Run, run
 from fabricd.flow.scenarios import SCENARIOS
 from fabricd.flow.staging import Draw
 from fabricd.model.action import Action
@@ -85,6 +85,13 @@ def moves(actions: list[Action]) -> int:
     return max(count.values(), default=0)
 
 
+def _in_time(action: Action, result: Run) -> bool:
+    """Kept, and pushed while the trouble lasted (what drains afterwards is another trouble)."""
+    at = next(event.at_ns for event in action.events if event.state == "pushed")
+    window = (at - EPOCH) / 1e9 / result.scene.window_s
+    return action.state in ("verified", "released") and result.begin <= window < result.end
+
+
 def score(name: str, draws: int, seed: int, hosts: int, windows: int, slots: int) -> dict[str, Any]:
     """One scenario."""
     back: list[float] = []
@@ -112,7 +119,7 @@ def score(name: str, draws: int, seed: int, hosts: int, windows: int, slots: int
         share = recovered(watched, enforced)
         if share is not None:
             every.append(share)
-            if any(action.state == "verified" for action in pushed):
+            if any(_in_time(action, enforced) for action in pushed):
                 back.append(share)
         lost.append(losses(watched, enforced))
         noise.append(losses(watched, shaken))

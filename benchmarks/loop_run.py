@@ -108,7 +108,8 @@ class Bench:
         self._order = np.array([self.fabric.index[ref] for ref in model.graph.ports])
         self.rows = CounterRows(model, self.lanes)
         self.effects = Effects(model, buffer_bytes=float(model.settings.buffers.pool_bytes))
-        options = {"qos_sl2vl": ",".join(map(str, range(15))), "congestion_control": "FALSE"}
+        lanes = scene.lanes.count
+        options = {"qos_sl2vl": ",".join(str(sl % lanes) for sl in range(16)), "congestion_control": "FALSE"}
         if adaptive:
             options["ar_sl_mask"] = "0x0000"
         infiniband = model.settings.kind == "infiniband"

@@ -110,7 +110,7 @@ def _of_lane(s: Situation, stall: Floats) -> Floats:
 
 def _worse(s: Situation, model: FlowModel, first: Floats, second: Floats, victims: set[int]) -> float:
     """Contributors and the root itself are not innocents."""
-    ours = {s.root, s.crowded, *s.traffic.senders(s.root), *s.traffic.senders(s.crowded)}
+    ours = {s.root, s.crowded, *s.traffic.part_of(s.root), *s.traffic.part_of(s.crowded)}
     rows = [i for i, ref in enumerate(model.graph.ports) if i not in victims and ref not in ours]
     return float(max(0.0, (second[rows] - first[rows]).max())) if rows else 0.0
 

@@ -115,7 +115,7 @@ def _excused(s: Situation) -> list[PortRef]:
     """The roots, the ports facing them, and those who send through them: they are not innocents."""
     out: set[PortRef] = set()
     for ref in {s.root, s.crowded, *(port_ref(root) for root in s.verdict.roots)}:
-        out |= {ref, *s.traffic.senders(ref)}
+        out |= {ref, *s.traffic.part_of(ref)}
         other = s.world.peers().get(ref)
         if other is not None:
             out.add(other)

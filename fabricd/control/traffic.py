@@ -61,16 +61,22 @@ class Traffic:
         values = self.demand if wanted else self.rate
         return float(sum(values[number] * share for number, share in self.over(ref)))
 
-    def senders(self, ref: PortRef, least: float = 0.03) -> dict[PortRef, float]:
-        """Adapter ports whose traffic makes up at least this share of an egress port's, with their bytes per second there."""
-        # Where nothing flows any more, it is those who would send.
-        values = self.rate if self.load(ref) > 1.0 else self.demand
+    def senders(self, ref: PortRef, least: float = 0.03, *, wanted: bool = False) -> dict[PortRef, float]:
+        """Adapter ports whose traffic makes up at least this share of an egress port's, with their bytes per second there.
+
+        ``wanted``: by what they would send; so also where nothing flows any more.
+        """
+        values = self.demand if wanted or self.load(ref) <= 1.0 else self.rate
         sums: dict[PortRef, float] = {}
         for number, share in self.over(ref):
             src = self.pairs[number].src
             sums[src] = sums.get(src, 0.0) + float(values[number]) * share
         total = sum(sums.values())
         return {src: value for src, value in sorted(sums.items()) if total > 0 and value >= least * total}
+
+    def part_of(self, ref: PortRef) -> set[PortRef]:
+        """Everybody who sends through a port, or would: no innocents there."""
+        return {*self.senders(ref), *self.senders(ref, wanted=True)}
 
 
 def estimate(
