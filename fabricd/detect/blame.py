@@ -27,10 +27,9 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(slots=True)
 class Graph:
-    """``wait``: CSR (P+1, P+1), row = stalled port, entries sum to 1 (0 where nothing explains it); ``use`` the traffic shares."""
+    """``wait``: CSR (P+1, P+1), row = stalled port, entries sum to 1 (0 where nothing explains it)."""
 
     wait: sparse.csr_array
-    shares: sparse.csr_array
     stall: Floats
     passing: Floats
     unexplained: Bools
@@ -60,14 +59,13 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
     rows: list[Ints] = [none]  # empty when only ports towards hosts wait
     columns: list[Ints] = [none]
     values: list[Array] = [np.zeros(0, np.float32)]
-    traffic: list[Array] = [np.zeros(0, np.float32)]
     unexplained = np.zeros(size, np.bool_)
     for number, block in enumerate(fabric.blocks):
         held = active[block.into]
         switches = np.flatnonzero(held.any(axis=1))
         if not switches.size:
             continue
-        share, composition = shares.of(number, block, switches)
+        _, composition = shares.of(number, block, switches)
         into, out = block.into[switches], block.out[switches]
         s = stall[into]
         b = backlog[out]
@@ -80,18 +78,15 @@ def graph(fabric: Fabric, features: Features, prio: int, shares: Shares, params:
         weight = np.where((held[switches] & ~lost)[:, :, None], weight, 0.0)
         total = weight.sum(axis=2, keepdims=True)
         weight = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0)
-        n, i, o = np.nonzero((weight > 1e-3) | (share > 1e-3))
+        n, i, o = np.nonzero(weight > 1e-3)
         rows.append(into[n, i])
         columns.append(out[n, o])
         values.append(weight[n, i, o])
-        traffic.append(share[n, i, o])
     r, c = np.concatenate(rows), np.concatenate(columns)
     wait = sparse.csr_array((np.concatenate(values), (r, c)), shape=(size, size))
-    use = sparse.csr_array((np.concatenate(traffic), (r, c)), shape=(size, size))
-    wait.eliminate_zeros()
     passing = np.minimum(1.0, stall / params.pass_full)
     unexplained[-1] = False
-    out_graph = Graph(wait, use, stall, passing, unexplained, queue, [])
+    out_graph = Graph(wait, stall, passing, unexplained, queue, [])
     out_graph.candidates = _roots(fabric, out_graph, active, params)
     return out_graph
 
@@ -132,11 +127,19 @@ def _roots(fabric: Fabric, graph: Graph, active: Bools, params: Params) -> list[
     found: list[Candidate] = []
     if blame.sum() > 0.5:
         found += _cycle(graph, blame, down, active)
-    ports = np.flatnonzero(kept >= params.root_mass)
-    hosts = np.flatnonzero(at_host >= params.root_mass)
+    ports = _heaviest(kept, params)
+    hosts = _heaviest(at_host, params)
     found += _attribute(fabric, graph, active, ports, kept, False, params)
     found += _attribute(fabric, graph, active, hosts, at_host, True, params)
     return found
+
+
+def _heaviest(mass: Floats, params: Params) -> Ints:
+    """Ports that hold enough to be roots; of very many only the heaviest, because nobody acts on a thousand at once."""
+    ports = np.flatnonzero(mass >= params.root_mass)
+    if len(ports) > params.most_roots:
+        ports = np.sort(ports[np.argpartition(-mass[ports], params.most_roots)[: params.most_roots]])
+    return ports
 
 
 def _attribute(
@@ -151,14 +154,16 @@ def _attribute(
     keep = (graph.passing if at_host else 1.0 - graph.passing)[ports]
     held = sparse.csr_array((keep, (ports, np.arange(len(ports)))), shape=(size, len(ports)))
     source = held
-    scale = sparse.diags_array(passing).tocsr()
+    onward = (sparse.diags_array(passing).tocsr() @ graph.wait).tocsr()
+    settled = float(held.sum())
     for _ in range(params.rounds):
-        step = (source + scale @ (graph.wait @ held)).tocsr()
+        step = (source + onward @ held).tocsr()
         step.data[step.data < 0.02] = 0.0
         step.eliminate_zeros()
-        if step.nnz == held.nnz and abs(step - held).max() < 1e-2:
-            break
         held = step
+        before, settled = settled, float(held.sum())
+        if abs(settled - before) <= 1e-3 * settled:
+            break
     explained = (graph.wait @ held).tocsc()
     # Ports of one switch that carry the same traffic are one place of the fabric: what they hold together counts.
     group = np.where(

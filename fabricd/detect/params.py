@@ -20,6 +20,7 @@ class Params:
     theta_prior: float = 0.0003  # pull of the queue estimate towards plain backlog, in blocked ports
     theta_rounds: int = 10  # rounds of the queue estimate per interval
     most_work: int = 3000  # switches x rounds of these two estimates per interval; beyond, fewer rounds
+    most_roots: int = 1000  # candidate roots per interval and priority that are followed back to what they hold
     most_facts: int = 48  # roots per interval and priority, heaviest first, that are looked at in full (cause, tree)
     sharpness: float = 4.0  # how strongly a busier egress is preferred as the blocker
     explain: float = 0.7  # an egress explains a wait only if it is backlogged at least this share of it
