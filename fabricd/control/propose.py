@@ -112,10 +112,14 @@ def _made(s: Situation, candidate: Candidate, prediction: Prediction, config: Co
 
 
 def _excused(s: Situation) -> list[PortRef]:
-    """The roots, the ports facing them, and those who send through them: they are not innocents."""
+    """The roots, the ports facing them, and those who send through them: they are not innocents.
+
+    Through a deadlock nobody sends at all, so whoever has a path there waits less before than after it moves again.
+    """
     out: set[PortRef] = set()
+    least = 0.0 if s.verdict.cause == "pfc_deadlock" else 0.03
     for ref in {s.root, s.crowded, *(port_ref(root) for root in s.verdict.roots)}:
-        out |= {ref, *s.traffic.part_of(ref)}
+        out |= {ref, *s.traffic.part_of(ref, least)}
         other = s.world.peers().get(ref)
         if other is not None:
             out.add(other)

@@ -74,9 +74,9 @@ class Traffic:
         total = sum(sums.values())
         return {src: value for src, value in sorted(sums.items()) if total > 0 and value >= least * total}
 
-    def part_of(self, ref: PortRef) -> set[PortRef]:
-        """Everybody who sends through a port, or would: no innocents there."""
-        return {*self.senders(ref), *self.senders(ref, wanted=True)}
+    def part_of(self, ref: PortRef, least: float = 0.03) -> set[PortRef]:
+        """Everybody who sends a fair part of what goes through a port, or would: no innocents there."""
+        return {*self.senders(ref, least), *self.senders(ref, least, wanted=True)}
 
 
 def estimate(
