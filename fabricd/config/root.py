@@ -15,6 +15,7 @@ from fabricd.config.detector import DetectorConfig
 from fabricd.config.fabric import FabricConfig
 from fabricd.config.jobs import JobsConfig
 from fabricd.config.placement import PlacementConfig
+from fabricd.config.snmp import SnmpConfig
 from fabricd.config.topology import TopologyConfig
 
 
@@ -27,6 +28,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     collector: CollectorConfig = msgspec.field(default_factory=CollectorConfig)
     aggregator: AggregatorConfig = msgspec.field(default_factory=AggregatorConfig)
     api: ApiConfig = msgspec.field(default_factory=ApiConfig)
+    snmp: SnmpConfig = msgspec.field(default_factory=SnmpConfig)
     topology: TopologyConfig = msgspec.field(default_factory=TopologyConfig)
     placement: PlacementConfig = msgspec.field(default_factory=PlacementConfig)
     jobs: JobsConfig = msgspec.field(default_factory=JobsConfig)

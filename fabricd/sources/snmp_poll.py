@@ -71,7 +71,7 @@ class SnmpPoller:
         self._switches = {
             target.name: _Switch(target, stream, stream % workers) for stream, target in enumerate(targets)
         }
-        self._node, self._fabric, self._boot = node, fabric, boot
+        self.node, self.boot, self._fabric = node, boot, fabric
         self._workers, self._at_once = min(workers, max(1, len(self._switches))), at_once
         self._pipes: list[Connection[Any, Any]] = []
         self._processes: list[Any] = []
@@ -207,10 +207,10 @@ class SnmpPoller:
                 priorities = range(PRIORITIES) if read.index == "port.priority" else (-1,)
                 columns += [(read.oid, priority, read.definition) for priority in priorities]
         switch.schema = Schema(
-            node=self._node,
+            node=self.node,
             fabric=self._fabric,
             stream=switch.stream,
-            boot=self._boot,
+            boot=self.boot,
             kind="switch",
             rows=tuple(
                 Row(

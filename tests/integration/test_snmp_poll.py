@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +85,24 @@ def test_an_agent_s_restart_is_another_epoch_and_its_missing_objects_are_said_on
 
 def epoch(poll: Poll) -> int:
     return int(decode(poll.frames[0][1])[0][0, 1])
+
+
+def test_one_poll_for_people(tmp_path: Path) -> None:
+    with snmpd(tmp_path) as agent:
+        rows = {"a": (f"127.0.0.1:{agent.port}", "ieee", 'community = "lab"\nguid = "0xb83fd20300000001"')}
+        targets, secrets = write_targets(tmp_path, rows)
+        config = tmp_path / "fabricd.toml"
+        config.write_text(f'[snmp]\ntargets = "{targets}"\nsecrets_file = "{secrets}"\nworkers = 1\n')
+
+        def run(*more: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "fabricd", "snmp", "--config", str(config), "--once", *more]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+        done = run("--json")
+        document = json.loads(done.stdout)
+        assert (done.returncode, document["answered"], len(document["switches"][0]["ports"])) == (0, 1, 2)
+        assert "global_pause_receive_frames" in document["switches"][0]["counters"]
+        assert "snmp_no_object" in run().stderr
+        config.write_text("[snmp]\n")
+        done = run()
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "snmp.targets" in done.stderr
