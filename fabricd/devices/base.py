@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -56,6 +57,12 @@ class Secret:
         return hash(self._value)
 
 
+def credential_path(name: str) -> Path:
+    """A bare file name is looked up among systemd's credentials (``LoadCredential=``) when there are any."""
+    directory = os.environ.get("CREDENTIALS_DIRECTORY", "")
+    return Path(directory, name) if directory and os.sep not in name else Path(name)
+
+
 def read_secret(path: str, key: str) -> Secret:
     """The first line of a credential file. ``key`` is the setting that names it, for the message.
 
@@ -67,8 +74,8 @@ def read_secret(path: str, key: str) -> Secret:
 def read_secret_text(path: str, key: str) -> str:
     """A whole credential file, under the same conditions."""
     try:
-        with Path(path).open("rb") as file:
-            if stat.S_IMODE(Path(path).stat().st_mode) & stat.S_IROTH:
+        with credential_path(path).open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IROTH:
                 raise UsageError(f"{key} = {path}: readable by all users of this machine (chmod o-r)")
             data = file.read(MOST_SECRET_BYTES + 1)
         text = data.decode("utf-8")

@@ -12,6 +12,7 @@ from fabricd.devices.snmp.targets import load_targets
 from fabricd.model.sample import Flag
 from fabricd.sources.snmp_poll import Poll, SnmpPoller
 from fabricd.store.decode import decode_frame
+from tests.brokers import mosquitto, running
 from tests.integration.snmp_bench import free_port, snmpd, write_targets
 from tests.integration.test_twin_snmp import walk
 from tests.integration.twin_tools import running_twin
@@ -106,3 +107,26 @@ def test_one_poll_for_people(tmp_path: Path) -> None:
         config.write_text("[snmp]\n")
         done = run()
         assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "snmp.targets" in done.stderr
+
+
+def test_the_daemon_publishes_schemas_and_frames(tmp_path: Path) -> None:
+    with snmpd(tmp_path) as agent, running(mosquitto(tmp_path / "broker")) as broker:
+        rows = {"a": (f"127.0.0.1:{agent.port}", "ieee", CTL + '\nguid = "0xb83fd20300000001"')}
+        targets, secrets = write_targets(tmp_path, rows)
+        config = tmp_path / "fabricd.toml"
+        config.write_text(
+            f'[broker]\nhost = "127.0.0.1"\nport = {broker.port}\n[snmp]\ntargets = "{targets}"\nsecrets_file = "{secrets}"\n'
+            f'workers = 1\ninterval = 1\nnode = "poller"\nspool = "{tmp_path / "spool"}"\n'
+        )
+        daemon = subprocess.Popen([sys.executable, "-m", "fabricd", "snmp", "--config", str(config)])
+        try:
+            seen = subprocess.run(
+                ["mosquitto_sub", "-p", str(broker.port), "-t", "#", "-C", "6", "-W", "60", "-F", "%t %l"],
+                capture_output=True, text=True, timeout=90, check=True,
+            ).stdout  # fmt: skip
+        finally:
+            daemon.terminate()
+            assert daemon.wait(timeout=30) == 0
+    topics = [line.split()[0].removeprefix("fabricd/default/") for line in seen.splitlines()]
+    assert set(topics) == {"status/poller", "schema/poller/0", "frames/poller"}
+    assert topics.index("schema/poller/0") < topics.index("frames/poller")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from fabricd.devices.base import DeviceError, DeviceUnreachable, Secret, read_secret
+from fabricd.devices.base import DeviceError, DeviceUnreachable, Secret, credential_path, read_secret
 from fabricd.errors import UsageError
 
 COOKIE_PREFIX = "/ufmRestV2"
@@ -96,7 +96,7 @@ class Login:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
             if self.cert_file:
-                context.load_cert_chain(self.cert_file, self.key_file or None)
+                context.load_cert_chain(self.cert_file, credential_path(self.key_file) if self.key_file else None)
         except (OSError, ssl.SSLError) as error:
             where = self.cert_file or self.ca_file
             raise UsageError(

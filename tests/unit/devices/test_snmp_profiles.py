@@ -86,6 +86,15 @@ def test_targets_need_a_user_or_a_community_the_credential_file_has(tmp_path: Pa
     assert "chmod o-r" in load(user="a")
 
 
+def test_a_bare_name_is_a_credential_of_systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ufm-token").write_text("hunter2\n")
+    (tmp_path / "ufm-token").chmod(0o400)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
+    assert read_secret("ufm-token", "control.ufm_token_file").reveal() == "hunter2"
+    with pytest.raises(UsageError, match="none"):
+        read_secret("none", "control.ufm_token_file")
+
+
 def test_secrets_show_stars_and_travel_only_by_pickle(tmp_path: Path) -> None:
     secret = Secret("hunter2")
     assert {repr(secret), str(secret), f"{secret}", f"{secret:>3}"} == {"***"}
