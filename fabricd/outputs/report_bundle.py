@@ -44,7 +44,7 @@ LEADS = (60, 400, 1_000_000_000)  # intervals before the verdict; the next is tr
 TAIL = 30  # intervals after its end
 SUFFIX = ".tar.gz"
 _UNPACKED_MAX = 8 << 30
-_BATCH = 256  # frames written at once
+_SEGMENT = 16 << 20  # bytes; the disk space of one is reserved ahead
 _README = """\
 One verdict of fabricd {version} and everything it rests on. Names, GUIDs, addresses and jobs are replaced, the same by the same.
 
@@ -125,9 +125,9 @@ def of_recording(
 def _frames(playback: Playback, anonymous: Anonymiser, place: Path, start_ns: int, end_ns: int) -> None:
     """The frames of a span under new names."""
     renamed: dict[int, tuple[Schema, int]] = {}
-    recording = Recording(place, 1 << 40, lambda: iter(()), 1 << 40)
+    recording = Recording(place, 1 << 40, lambda: iter(()), _SEGMENT)
     try:
-        for count, (frame, schema, received_ns, _) in enumerate(playback):
+        for frame, schema, received_ns, _ in playback:
             header = frame.header
             if not start_ns <= header.wall_ns <= end_ns:
                 continue
@@ -141,9 +141,7 @@ def _frames(playback: Playback, anonymous: Anonymiser, place: Path, start_ns: in
                 msgspec.structs.replace(new, boot=header.boot), schema_id, header.seq, header.mono_ns, header.wall_ns, values, flags
             )  # fmt: skip
             recording.append(Kind.FRAME, payload, received_ns)
-            if count % _BATCH == 0:
-                recording.flush()
-        recording.flush()
+            recording.flush()
     finally:
         recording.close()
 
