@@ -118,8 +118,8 @@ class _Server:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
-    def query(self, expression: str, at_ns: int) -> list[Any]:
-        """The result of an instant query. Raises FabricdError."""
+    def query(self, expression: str, at_ns: int) -> list[dict[str, Any]]:
+        """The result of an instant query: rows with their labels in ``metric``. Raises FabricdError."""
         try:
             answer = self._client.post(
                 f"{self._base}/api/v1/query", data={"query": expression, "time": f"{at_ns / 1e9:.3f}"}
@@ -129,13 +129,18 @@ class _Server:
         try:
             document = json.loads(answer.content)
             if document["status"] == "success":
-                result: list[Any] = document["data"]["result"]
+                result = document["data"]["result"]
                 if isinstance(result, list):
-                    return result
+                    return [row for row in result if _labelled(row)]
             reason = document.get("error", "no result")
         except (*BAD_DOCUMENT, KeyError, TypeError, AttributeError):
             raise FabricdError(f"{self.shown}: HTTP {answer.status_code}, not an answer of Prometheus") from None
         raise FabricdError(f"{self.shown}: {expression}: {reason}")
+
+
+def _labelled(row: Any) -> bool:
+    metric = row.get("metric") if isinstance(row, dict) else None
+    return isinstance(metric, dict) and all(isinstance(value, str) for value in metric.values())
 
 
 def _samples(server: _Server, span: Span, selector: str, most: int) -> Iterator[dict[str, Any]]:
@@ -151,9 +156,7 @@ def _samples(server: _Server, span: Span, selector: str, most: int) -> Iterator[
     parts = math.ceil(total / most)
     edges = [span.start_ns + (span.end_ns - span.start_ns) * i // parts for i in range(parts + 1)]
     for first, last in itertools.pairwise(edges):
-        for series in server.query(f"{selector}[{_milliseconds((last - first) / 1e9)}]", last):
-            if isinstance(series, dict) and isinstance(series.get("metric"), dict):
-                yield series
+        yield from server.query(f"{selector}[{_milliseconds((last - first) / 1e9)}]", last)
 
 
 def _milliseconds(seconds: float) -> str:
@@ -195,23 +198,23 @@ def _read_counter(
         _keep(owner, counter, None, readings, span, history)
 
 
-def _owner(labels: Mapping[str, Any], adapter: bool, history: History, name: str) -> Owner | None:
+def _owner(labels: Mapping[str, str], adapter: bool, history: History, name: str) -> Owner | None:
     try:
         port = int(labels.get("port", 1))
         if "guid" in labels:
             return Owner(parse_guid(labels["guid"]), port, adapter=adapter)
-        return Owner(None, port, host_of(labels), str(labels["device"]), adapter=True)
+        return Owner(None, port, host_of(labels), labels["device"], adapter=True)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         history.rejects.add("series_labels", f"{type(error).__name__}: {error}", name)
         return None
 
 
-def host_of(labels: Mapping[str, Any]) -> str:
+def host_of(labels: Mapping[str, str]) -> str:
     """The host of a scrape: a label ``node``, ``nodename`` or ``host`` given by relabelling, else ``instance`` without its port."""
     for key in ("nodename", "node", "host"):
         if labels.get(key):
-            return str(labels[key])
-    return re.sub(r":\d+$", "", str(labels.get("instance", "")))
+            return labels[key]
+    return re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
 def _take(into: dict[int, float], values: Any, scale: float, history: History, name: str) -> None:
@@ -248,13 +251,13 @@ def _read_ethtool(server: _Server, span: Span, history: History, most: int) -> N
     for found in server.query(
         f"count by (instance, device, driver) (last_over_time(node_ethtool_info[{window}]))", span.end_ns
     ):
-        labels = found.get("metric", {})
-        drivers[str(labels.get("instance", "")), str(labels.get("device", ""))] = str(labels.get("driver", ""))
+        labels = found["metric"]
+        drivers[labels.get("instance", ""), labels.get("device", "")] = labels.get("driver", "")
     joined: dict[tuple[Owner, str, int | None], dict[int, float]] = {}
     for found in _samples(server, span, f'{{__name__=~"{_ETHTOOL_NAMES}"}}', most):
         labels = found["metric"]
-        raw = str(labels.get("__name__", "")).removeprefix("node_ethtool_")
-        driver = drivers.get((str(labels.get("instance", "")), str(labels.get("device", ""))), "mlx5_core")
+        raw = labels.get("__name__", "").removeprefix("node_ethtool_")
+        driver = drivers.get((labels.get("instance", ""), labels.get("device", "")), "mlx5_core")
         definition = lookup(driver, "ethtool", raw)
         if definition.name not in _ETHERNET or not definition.observable:
             continue
