@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from fabricd.control.adapters.base import AdapterError, Conflict
+from fabricd.control.adapters.base import AdapterError, Conflict, Unreachable
 from fabricd.control.adapters.opensm import OpenSmAdapter
 from fabricd.control.journal import SqliteJournal
 from fabricd.control.life import Life
 from fabricd.devices.opensm.far_end import RemoteHost
 from fabricd.model.action import Action, Change, Lever, Proposal, Touched
 from fabricd.model.ident import format_guid
-from tests.integration.opensm_bench import LEVELS, Bench, opensm_bench
+from tests.integration.opensm_bench import LEVELS, QOS, Bench, opensm_bench
+from tests.integration.twin_tools import OpenSm, Tools, wait_until
 
 SWAPPED = ",".join(str(1 - int(lane)) for lane in LEVELS.split(","))
 
@@ -202,6 +204,30 @@ def test_ufm_rewrites_opensm_conf_at_sm_start(tmp_path: Path) -> None:
         (again,) = life.reconcile()
         assert (again.state, bench.adapter.read(lever)) == ("lost", None)
         journal.close()
+
+
+def test_a_standby_is_another_epoch_and_takes_no_writes(tmp_path: Path) -> None:
+    """Another manager of a higher priority takes over: nothing more is written to the first one's files."""
+    with opensm_bench(tmp_path) as bench:
+        lever = Lever(adapter="opensm", device="sm", name="option", key="qos_swe_vlarb_low")
+        bench.adapter.push(Change(lever=lever, old=None, new="0:1,1:2"))
+        before = bench.adapter.epoch()
+        host = [line.split()[2] for line in bench.tools.run("ibhosts").splitlines() if line.startswith("Ca")][1]
+        elsewhere = Tools(bench.tools.environment["IBSIM_SOCKNAME"], tmp_path, f"H-{int(host, 16):016x}")
+        other = OpenSm(elsewhere, tmp_path / "other", f"sm_priority 15\n{QOS.format(LEVELS)}")
+        try:
+            wait_until(lambda: other.lines("Entering STANDBY state") > 0, 60, "the second one found the first")
+            bench.manager._process.send_signal(
+                signal.SIGHUP
+            )  # a master hands over when a heavy sweep finds a better one
+            wait_until(lambda: "STANDBY" in bench.adapter.epoch(), 30, "the first one stands by")
+            assert bench.adapter.epoch() != before
+            text = bench.conf.read_text()
+            with pytest.raises(Unreachable, match="not the master"):
+                bench.adapter.push(Change(lever=lever, old="0:1,1:2", new=None))
+            assert bench.conf.read_text() == text
+        finally:
+            other.stop()
 
 
 def test_opensm_on_another_machine_is_reached_by_an_allow_listed_command(bench: Bench, tmp_path: Path) -> None:

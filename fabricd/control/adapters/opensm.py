@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.config.control import ControlConfig
-from fabricd.control.adapters.base import Ack, AdapterError, Capability, Push
+from fabricd.control.adapters.base import Ack, AdapterError, Capability, Push, Unreachable
 from fabricd.control.adapters.base_calls import compare, settle, translated
 from fabricd.control.adapters.opensm_levers import Desk, Edit, Handler, handlers
 from fabricd.devices.opensm.far_end import RemoteHost
@@ -26,6 +26,7 @@ from fabricd.model.ident import parse_guid
 
 SETTLE_S = 2.0  # after the log said the sweep is over, for one that was under way before
 MOST_SHOWN = 256 << 10
+NOT_MASTER = ("Entering STANDBY", "Entering NOT-ACTIVE", "Exiting SM")
 
 
 class OpenSmAdapter:
@@ -92,6 +93,7 @@ class OpenSmAdapter:
             handler = self._handler(lever)
             compare(lever, handler.read(lever), change.old)
             edits = handler.edits(lever, change.new)
+            self._must_be_master()
             said, device_s = "", 0.0
             complaints: list[str] = []
             for edit in edits:
@@ -110,6 +112,12 @@ class OpenSmAdapter:
             start = time.monotonic()
             settle(lambda: self.read_back(lever), change.new, SETTLE_S)
             return Ack(answer=said, device_seconds=device_s + time.monotonic() - start)
+
+    def _must_be_master(self) -> None:
+        """A standby would take the file and program nothing, until it becomes master at some later time."""
+        role = self._host.identity()
+        if any(word in role for word in NOT_MASTER):
+            raise Unreachable(f"opensm here is not the master subnet manager ({role})")
 
     def read_back(self, lever: Lever) -> Any:
         with self._one, translated():
