@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -231,3 +234,24 @@ def test_flow_control_off_ends_a_storm_in_the_twin(tmp_path: Path) -> None:
         assert sum(shares) == 100
         there_and_back(adapter, change(adapter, device, "ets", "1", [5, 5, 5, 60, 25, 0, 0, 0]))
         there_and_back(adapter, change(adapter, device, "port_admin", "1", "down"))
+
+
+def test_the_command_lists_what_can_be_written(agent: Snmpd, tmp_path: Path) -> None:
+    address = f"127.0.0.1:{agent.port}"
+    targets, secrets = write_targets(tmp_path, {"dell": (address, "fastpath", CTL), "sonic": (address, "sonic", CTL)})
+    config = tmp_path / "fabricd.toml"
+    config.write_text(f'[control]\nadapters = ["snmp"]\nsnmp_targets = "{targets}"\nsnmp_secrets_file = "{secrets}"\n')
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fabricd", "adapters", "--config", str(config), *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    levers = json.loads(run("--json", "--write").stdout)["levers"]
+    assert {(row["device"], row["name"]): row["writable"] for row in levers} == {
+        ("dell", "pfc"): True, ("dell", "ets"): False, ("dell", "ecn"): True, ("dell", "port_admin"): True,
+        ("sonic", "pfc"): False, ("sonic", "ets"): False, ("sonic", "ecn"): False, ("sonic", "port_admin"): False,
+    }  # fmt: skip
+    shown = run().stdout
+    assert "snmp    dell         ets             writable" in shown  # by the profile; nothing was tried
+    config.write_text("[control]\n")
+    assert run().returncode == 2
