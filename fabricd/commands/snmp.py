@@ -45,10 +45,12 @@ def _print(poll: Poll, as_json: bool) -> None:
         print_json({**_document(poll), "rejects": poll.rejects.to_json()})
         return
     print(f"{poll.answered} of {poll.asked} switches answered, {poll.rows} values in {poll.seconds:.2f} s")
+    counters: set[str] = set()
     for schema in poll.schemas:
         row = schema.rows[0]
-        names = sorted({column.name for column in schema.columns if column.kind in ("counter", "gauge")})
-        print(f"  {row.device}  0x{row.guid:016x}  {len(schema.rows)} ports  {', '.join(names)}")
+        print(f"  {row.device:16} 0x{row.guid:016x}  {len(schema.rows)} ports")
+        counters |= {column.name for column in schema.columns if column.kind in ("counter", "gauge")}
+    print(f"counters: {', '.join(sorted(counters)) or 'none'}")
     for reject in poll.rejects.to_json():
         print(f"  {reject['where']}: {reject['kind']}: {reject['what']}", file=sys.stderr)
 
