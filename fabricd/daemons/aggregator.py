@@ -45,10 +45,12 @@ class Aggregator:
         )
         self.view = View(self.store, self.ingest, self.problems, lambda: self.config.aggregator.stale_after)
         self.doctors = DoctorReports()
-        self.detector = DetectorFeed(config, self.store)
-        self.jobs = JobsView(JobWatch(), self.detector.verdicts)
+        watch = JobWatch()
+        self.detector = DetectorFeed(config, self.store, lambda: list(watch.jobs.values()))
+        self.jobs = JobsView(watch, self.detector.verdicts)
         self.alerts = Alerts(config.alerts)
-        self.view.families += [self.doctors.metric_families, self.alerts.metric_families]
+        self.view.families += [self.detector.metric_families, self.doctors.metric_families, self.alerts.metric_families]
+        self.view.verdicts = self.detector.verdicts
         self.app: Any = make_app(self.view, [*self.doctors.routes(), *self.jobs.routes(), *self.detector.routes()])
 
     def problems(self) -> list[str]:

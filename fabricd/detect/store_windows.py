@@ -58,7 +58,7 @@ class StoreWindows:
         wait = np.full(shape, np.nan)
         if self.priorities == [None]:
             resets += self._fill(wait, age, 0, WAIT, None, 1.0, interval_ns, stale_ns)
-            rates["xmit_wait_ns"] = np.minimum(wait * (self.tick_bytes * 8.0 / self.fabric.rate)[:, None], 1.0)
+            rates["xmit_wait_ns"] = np.minimum(wait * (self._ticks() * 8.0 / self.fabric.rate)[:, None], 1.0)
         return Window(now_ns, interval_ns, rates, age, self._speeds(), resets=resets)
 
     def _fill(
@@ -80,6 +80,15 @@ class StoreWindows:
         array[at[good], column] = reading.rate[good] * factor
         age[at[good], column] = np.rint(reading.age[good] / interval_ns)
         return int(np.count_nonzero(reading.flags & int(Flag.RESET)))
+
+    def _ticks(self) -> Floats:
+        """Bytes of link time a wait tick stands for: as the sweep found it for the port's device, else the configured value."""
+        ticks = np.full(self.fabric.size, float(self.tick_bytes))
+        for number, labels in enumerate(self.store.ports.labels):
+            at, told = int(self._index[number]), labels.labels.get("wait_tick_bytes", "")
+            if at >= 0 and told.isdigit() and int(told) > 0:
+                ticks[at] = float(told)
+        return ticks
 
     def _speeds(self) -> Floats:
         speeds = np.full(self.fabric.size, np.nan)

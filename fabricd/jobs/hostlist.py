@@ -84,13 +84,19 @@ def _expand_group(group: str, part: str) -> list[str]:
 def compress(hosts: Iterable[str]) -> str:
     """The shortest usual expression of the hosts, sorted: runs of numbers of one width become ranges."""
     plain: set[str] = set()
-    numbered: dict[tuple[str, int], set[int]] = {}
+    texts: dict[str, set[str]] = {}
     for host in hosts:
         match = _TAIL.match(host)
         if match and len(match[2]) <= 18:
-            numbered.setdefault((match[1], len(match[2])), set()).add(int(match[2]))
+            texts.setdefault(match[1], set()).add(match[2])
         else:
             plain.add(host)
+    numbered: dict[tuple[str, int], set[int]] = {}
+    for prefix, digits in texts.items():
+        # A width with a leading zero anywhere is a padded one: all numbers of it go together. The rest is not padded.
+        padded = {len(text) for text in digits if text[0] == "0" and len(text) > 1}
+        for text in digits:
+            numbered.setdefault((prefix, len(text) if len(text) in padded else 1), set()).add(int(text))
     out = [(name, name) for name in plain]
     for (prefix, width), numbers in numbered.items():
         runs: list[str] = []

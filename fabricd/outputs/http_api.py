@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -11,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from fabricd import __version__
 from fabricd.model.ident import parse_guid
+from fabricd.model.verdict import Verdict
 from fabricd.outputs import exposition
 from fabricd.outputs.documents import nodes_document, ports_document
 from fabricd.outputs.openapi import describe
+from fabricd.outputs.status_page import status_page
 from fabricd.store.ingest import Ingest
 from fabricd.store.store import Store
 
@@ -29,6 +29,7 @@ class View:
     def __init__(self, store: Store, ingest: Ingest, problems: Problems, stale_after: Callable[[], float]) -> None:
         self.store, self.ingest, self.problems = store, ingest, problems
         self._stale_after = stale_after
+        self.verdicts: Callable[[], list[Verdict]] = list  # the open ones, for the status page
         self.families: list[Callable[[], Iterable[exposition.MoreFamily]]] = []  # metrics of other rooms
 
     def more_families(self) -> Iterator[exposition.MoreFamily]:
@@ -68,7 +69,8 @@ def make_app(view: View, more: list[BaseRoute] | None = None) -> Starlette:
         return JSONResponse(describe())
 
     async def index(request: Request) -> Response:
-        return HTMLResponse(_status_page(view))
+        document = nodes_document(view.store, view.stale_ns)
+        return HTMLResponse(status_page(view.store.fabric, document, view.problems(), view.verdicts()))
 
     routes: list[BaseRoute] = [
         *(more or ()),
@@ -94,31 +96,3 @@ def _port_query(request: Request) -> dict[str, Any]:
             raise ValueError(f"{key} = {text!r}: a number from {low} to {high}")
         wanted[key] = int(text)
     return wanted
-
-
-def _status_page(view: View) -> str:
-    document = nodes_document(view.store, view.stale_ns)
-    problems = view.problems()
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(str(value))}</td>" for value in _cells(node)) + "</tr>"
-        for node in document["nodes"]
-    )
-    ready = "ready" if not problems else "not ready: " + "; ".join(problems)
-    links = " · ".join(
-        f'<a href="{path}">{path}</a>' for path in ("/metrics", "/api/v1/nodes", "/api/v1/ports", "/openapi.json")
-    )
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>fabricd {html.escape(view.store.fabric)}</title>"
-        "<meta http-equiv=refresh content=5><style>body{font:15px/1.5 system-ui;margin:2rem}td,th{padding:.2rem .8rem;"
-        "text-align:left;border-bottom:1px solid #ccc}</style>"
-        f"<h1>fabricd {__version__}: fabric {html.escape(view.store.fabric)}</h1><p>{html.escape(ready)}</p>"
-        f"<table><tr><th>node<th>kind<th>state<th>ports<th>frames<th>age<th>clock skew</tr>{rows}</table><p>{links}</p></html>"
-    )
-
-
-def _cells(node: dict[str, Any]) -> list[object]:
-    age, skew = node["age_s"], node["clock_skew_s"]
-    return [
-        node["node"], node["kind"], node["state"], node["ports"], node["stored_frames"],
-        "never" if age is None else f"{age:.1f} s", "unknown" if skew is None else f"{skew * 1e3:.1f} ms",
-    ]  # fmt: skip

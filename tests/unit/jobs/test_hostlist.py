@@ -37,7 +37,9 @@ def test_round_trip(hosts: set[str]) -> None:
 
 def test_compress_is_short_and_sorted() -> None:
     assert compress(["gpu007", "gpu001", "gpu002", "gpu003", "login"]) == "gpu[001-003,007],login"
-    assert compress(["n10", "n9"]) == "n10,n9"
+    assert compress(["n10", "n9", "n08"]) == "n[08,10],n9"
+    assert compress([f"g{i}" for i in range(56)]) == "g[0-55]"
+    assert compress([f"g{i:03d}" for i in range(98, 103)]) == "g[098-102]"
 
 
 @given(st.text(max_size=40))
