@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import pkgutil
 import signal
@@ -54,6 +55,8 @@ def build_parser(found: Sequence[Command]) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names of the kernel's may hold any bytes, terminals may not
     parser = build_parser(all_commands())
     args = parser.parse_args(argv)
     try:

@@ -21,7 +21,7 @@ from fabricd.daemons.identity import node_id, run_id
 from fabricd.daemons.lifecycle import run_daemon
 from fabricd.errors import FabricdError, UsageError
 from fabricd.model.frame import Schema, encode_frame
-from fabricd.model.ident import format_guid
+from fabricd.model.ident import format_guid, printable
 from fabricd.model.rejects import Rejects
 from fabricd.transport.publisher import Publisher
 
@@ -213,7 +213,7 @@ class Agent:
             "duplicate_node_id": self._rivals > 0,
             "devices": [
                 {
-                    "name": device.name,
+                    "name": printable(device.name),
                     "driver": device.driver,
                     "node_guid": format_guid(device.node_guid) if device.node_guid is not None else None,
                     "fw_ver": device.fw_ver,
@@ -222,7 +222,8 @@ class Agent:
                     "ports": [
                         {
                             "port": port.number, "state": port.state, "phys_state": port.phys_state,
-                            "rate_gbps": port.rate_gbps, "link_layer": port.link_layer, "netdev": port.netdev,
+                            "rate_gbps": port.rate_gbps, "link_layer": port.link_layer,
+                            "netdev": printable(port.netdev) if port.netdev else None,
                             "visible_only_from": self.reader.visible_only_from(port),
                         }
                         for port in device.ports

@@ -28,6 +28,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from fabricd.model.ident import printable
+
 MAGIC = b"FBD1"
 VERSION = 1
 _FIXED = struct.Struct("<4sBBHQQQQQIIHHI")
@@ -55,6 +57,10 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     raw: str = ""
     source: str = ""  # sysfs, hw_counters, ethtool, dcb, pma:0x1d, …
 
+    def __post_init__(self) -> None:
+        if not self.raw.isascii():
+            msgspec.structs.force_setattr(self, "raw", printable(self.raw))
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A port of a stream: identity (guid, port, plane) and the labels people know it by."""
@@ -68,6 +74,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = ""
     rate_gbps: float = 0.0
     labels: dict[str, str] = {}
+
+    def __post_init__(self) -> None:
+        for field in ("device", "netdev", "driver"):
+            if not (name := getattr(self, field)).isascii():
+                msgspec.structs.force_setattr(self, field, printable(name))
+        if not all(map(str.isascii, self.labels.values())):
+            labels = {key: printable(value) for key, value in self.labels.items()}
+            msgspec.structs.force_setattr(self, "labels", labels)
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,12 @@ class PortKey(NamedTuple):
     port: int
 
 
+def printable(name: str) -> str:
+    """A name of the kernel's as it may be published. Interface names may hold any bytes; Python keeps those that are not UTF-8 as
+    lone surrogates, which no JSON encoder takes: they become ``\\xff``."""
+    return name if name.isascii() else name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def format_guid(guid: int) -> str:
     """``0x`` and sixteen hexadecimal digits, as the InfiniBand tools print a GUID."""
     return f"0x{guid:016x}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
+from fabricd.model.ident import printable
+
 
 @dataclass(frozen=True, slots=True)
 class Reject:
@@ -28,7 +30,7 @@ class Rejects:
 
     def add(self, kind: str, what: object, where: object = "") -> None:
         self.counts[kind] += 1
-        self.recent.append(Reject(kind, str(what)[:200], str(where)[:200]))
+        self.recent.append(Reject(kind, printable(str(what))[:200], printable(str(where))[:200]))
         while len(self.recent) > self.keep:
             self.recent.popleft()
 

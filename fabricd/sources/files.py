@@ -37,7 +37,8 @@ class OsFiles:
     pread = staticmethod(os.pread)
 
     def open(self, path: str) -> int:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Not blocking: a copied tree may hold a pipe where /sys has a file, and nobody writes into it.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def close(self, fd: int) -> None:
         os.close(fd)
