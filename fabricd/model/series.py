@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -56,18 +57,45 @@ class History:
     notes: list[str] = field(default_factory=list)
 
 
-class Collected:
-    """Builds series from single readings, whatever their order; the last reading of an instant counts."""
+class Readings:
+    """Readings of one counter as they come in, packed; whole days of a fabric fit into memory."""
 
     def __init__(self) -> None:
-        self._readings: dict[tuple[Owner, str, int | None], dict[int, float]] = {}
+        self._t = array("q")
+        self._values = array("d")
+
+    def add(self, t_ns: int, value: float) -> None:
+        """Raises OverflowError for an instant beyond 64 bits."""
+        self._t.append(t_ns)
+        self._values.append(value)
+
+    def ordered(self) -> tuple[array[int], array[float]]:
+        """By time. Of several readings of one instant the last that came counts."""
+        if all(before < after for before, after in itertools.pairwise(self._t)):
+            return self._t, self._values
+        last = dict(zip(self._t, self._values, strict=True))
+        times = sorted(last)
+        return array("q", times), array("d", [last[t] for t in times])
+
+
+class Collected:
+    """Builds series from single readings, whatever their order."""
+
+    def __init__(self) -> None:
+        self._readings: dict[tuple[Owner, str, int | None], Readings] = {}
+
+    def of(self, owner: Owner, counter: str, prio: int | None) -> Readings:
+        """Where the readings of one counter of one port go."""
+        key = owner, counter, prio
+        found = self._readings.get(key)
+        if found is None:
+            found = self._readings[key] = Readings()
+        return found
 
     def add(self, owner: Owner, counter: str, prio: int | None, t_ns: int, value: float) -> None:
-        self._readings.setdefault((owner, counter, prio), {})[t_ns] = value
+        self.of(owner, counter, prio).add(t_ns, value)
 
     def series(self) -> list[Series]:
-        out: list[Series] = []
-        for (owner, counter, prio), readings in self._readings.items():
-            times = sorted(readings)
-            out.append(Series(owner, counter, prio, array("q", times), array("d", [readings[t] for t in times])))
-        return out
+        """Those with any reading."""
+        ordered = ((key, *readings.ordered()) for key, readings in self._readings.items())
+        return [Series(*key, t, values) for key, t, values in ordered if t]

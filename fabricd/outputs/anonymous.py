@@ -29,9 +29,9 @@ _FOUND = re.compile(
     r"(?P<mac>\b(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}\b)"
     r"|(?P<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b|(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){3,7}[0-9A-Fa-f]{1,4}\b)"
     r"|(?P<person>[\w.+-]+@[\w.-]+)"
-    r"|(?P<guid>\b(?:0x)?[0-9A-Fa-f]{16}\b|\b0x[0-9A-Fa-f]{8,15}\b)"
+    r"|(?P<guid>(?<![0-9A-Za-z])(?:(?:0x)?[0-9A-Fa-f]{16}|0x[0-9A-Fa-f]{8,15})(?![0-9A-Za-z]))"
 )
-_SHORT = 2  # names of one character are no names
+_SHORT = 2  # a name of one character, or of digits only, cannot be told from other text
 
 
 class Anonymiser:
@@ -44,9 +44,11 @@ class Anonymiser:
         self._names: dict[str, str] = {}
         for node in topology.nodes.values():
             self._learn(node)
-        words = sorted((name for name in self._names if len(name) >= _SHORT), key=len, reverse=True)
+        words = sorted(
+            (name for name in self._names if len(name) >= _SHORT and not name.isdecimal()), key=len, reverse=True
+        )
         known = "|".join(re.escape(word) for word in words)
-        self._words = re.compile(rf"(?<![\w-])(?:{known})(?![\w-])") if known else None
+        self._words = re.compile(rf"(?<![0-9A-Za-z])(?:{known})(?![0-9A-Za-z])") if known else None
         self._cache: dict[str, str] = {}
 
     def _digest(self, text: str) -> str:

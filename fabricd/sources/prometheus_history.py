@@ -22,10 +22,10 @@ import httpx
 from fabricd.errors import BAD_DOCUMENT, FabricdError, UsageError
 from fabricd.model.catalogue import lookup
 from fabricd.model.ident import parse_guid
-from fabricd.model.series import LINK_RATE, History, Owner, Series, Wire
+from fabricd.model.series import LINK_RATE, Collected, History, Owner, Readings, Series, Wire
 from fabricd.model.topology import CA, SWITCH
 
-SAMPLES_AT_ONCE = 5_000_000  # samples one answer may hold; Prometheus itself refuses 50 million
+SAMPLES_AT_ONCE = 1_000_000  # samples one answer may hold: about 200 MB while it is read; Prometheus refuses 50 million
 _TIMEOUT_S = 120.0
 _LOOKS = 200  # how often in the span the cabling is looked at, to find its newest description
 
@@ -70,7 +70,7 @@ def read(url: str, span: Span, samples: int = SAMPLES_AT_ONCE) -> History:
     """All counters the exporters left in a span of time. Raises UsageError for a bad address, FabricdError when the server fails
     or has nothing."""
     with _Server(url) as server:
-        history = History()
+        history, collected = History(), Collected()
         history.notes.append("waits by priority or virtual lane: InfiniBand exporters keep whole ports")
         _wires(server, span, history)
         for prefix, names, adapter in (
@@ -81,8 +81,9 @@ def read(url: str, span: Span, samples: int = SAMPLES_AT_ONCE) -> History:
             for name, counter in names.items():
                 if adapter and counter in _NOT_OF_ADAPTERS:
                     continue
-                _read_counter(server, span, f"{prefix}{name}", counter, adapter, history, samples)
-        _read_ethtool(server, span, history, samples)
+                _read_counter(server, span, f"{prefix}{name}", counter, adapter, history, collected, samples)
+        _read_ethtool(server, span, history, collected, samples)
+        history.series = [_thinned(series, span) for series in collected.series()]
         _drop_decoder_zeros(history)
         if not history.series:
             raise FabricdError(
@@ -186,16 +187,20 @@ def _wires(server: _Server, span: Span, history: History) -> None:
 
 
 def _read_counter(
-    server: _Server, span: Span, name: str, counter: str, adapter: bool, history: History, most: int
+    server: _Server,
+    span: Span,
+    name: str,
+    counter: str,
+    adapter: bool,
+    history: History,
+    collected: Collected,
+    most: int,
 ) -> None:
-    joined: dict[Owner, dict[int, float]] = {}
     scale = 8.0 if counter == LINK_RATE else 1.0
     for found in _samples(server, span, name, most):
         owner = _owner(found["metric"], adapter, history, name)
         if owner is not None:
-            _take(joined.setdefault(owner, {}), found.get("values"), scale, history, name)
-    for owner, readings in joined.items():
-        _keep(owner, counter, None, readings, span, history)
+            _take(collected.of(owner, counter, None), found.get("values"), scale, history, name)
 
 
 def _owner(labels: Mapping[str, str], adapter: bool, history: History, name: str) -> Owner | None:
@@ -217,35 +222,35 @@ def host_of(labels: Mapping[str, str]) -> str:
     return re.sub(r":\d+$", "", labels.get("instance", ""))
 
 
-def _take(into: dict[int, float], values: Any, scale: float, history: History, name: str) -> None:
+def _take(into: Readings, values: Any, scale: float, history: History, name: str) -> None:
     if not isinstance(values, list):
         history.rejects.add("sample", values, name)
         return
     for sample in values:
         try:
             at, value = round(float(sample[0]) * 1e3) * 1_000_000, float(sample[1]) * scale
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError
+            into.add(at, value)
         except (TypeError, ValueError, IndexError, OverflowError, KeyError):
             history.rejects.add("sample", sample, name)
-            continue
-        if math.isfinite(value) and value >= 0:
-            into[at] = value
-        else:
-            history.rejects.add("sample", sample, name)
 
 
-def _keep(owner: Owner, counter: str, prio: int | None, readings: dict[int, float], span: Span, out: History) -> None:
-    times = sorted(readings)
-    if span.step_ns:
-        first: dict[int, int] = {}
-        for t in times:
-            first.setdefault((t - span.start_ns) // span.step_ns, t)
-        times = list(first.values())
-    if times:
-        out.series.append(Series(owner, counter, prio, array("q", times), array("d", [readings[t] for t in times])))
+def _thinned(series: Series, span: Span) -> Series:
+    """The first reading of every step."""
+    if not span.step_ns:
+        return series
+    first: dict[int, int] = {}
+    for i, t in enumerate(series.t_ns):
+        first.setdefault((t - span.start_ns) // span.step_ns, i)
+    kept = first.values()
+    return series._replace(
+        t_ns=array("q", [series.t_ns[i] for i in kept]), values=array("d", [series.values[i] for i in kept])
+    )
 
 
-def _read_ethtool(server: _Server, span: Span, history: History, most: int) -> None:
-    """Driver statistics by priority. The driver comes from ``node_ethtool_info``; without it every driver's names are tried."""
+def _read_ethtool(server: _Server, span: Span, history: History, collected: Collected, most: int) -> None:
+    """Driver statistics by priority. The driver comes from ``node_ethtool_info``; without it mlx5's names are meant."""
     window = _milliseconds((span.end_ns - span.start_ns) / 1e9)
     drivers: dict[tuple[str, str], str] = {}
     for found in server.query(
@@ -253,7 +258,7 @@ def _read_ethtool(server: _Server, span: Span, history: History, most: int) -> N
     ):
         labels = found["metric"]
         drivers[labels.get("instance", ""), labels.get("device", "")] = labels.get("driver", "")
-    joined: dict[tuple[Owner, str, int | None], dict[int, float]] = {}
+    before = len(history.notes)
     for found in _samples(server, span, f'{{__name__=~"{_ETHTOOL_NAMES}"}}', most):
         labels = found["metric"]
         raw = labels.get("__name__", "").removeprefix("node_ethtool_")
@@ -263,12 +268,10 @@ def _read_ethtool(server: _Server, span: Span, history: History, most: int) -> N
             continue
         owner = _owner({key: value for key, value in labels.items() if key != "port"}, True, history, raw)
         if owner is not None:
-            readings = joined.setdefault((owner, definition.name, definition.priority), {})
+            readings = collected.of(owner, definition.name, definition.priority)
             _take(readings, found.get("values"), float(definition.scale), history, raw)
-    for (owner, counter, prio), readings in joined.items():
-        _keep(owner, counter, prio, readings, span, history)
-    if joined:
-        history.notes.append("switches: node_exporter reads the hosts' interfaces only")
+            if len(history.notes) == before:
+                history.notes.append("switches: node_exporter reads the hosts' interfaces only")
 
 
 def _drop_decoder_zeros(history: History) -> None:

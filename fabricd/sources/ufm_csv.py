@@ -170,7 +170,7 @@ def instant_ns(text: str) -> int:
     except ValueError:
         at = datetime.fromisoformat(text)
         return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1e6) * 1000
-    if not 1e6 <= number < 1e19:  # not a number, or no time after 1970
+    if not 1e6 <= number < 9.2e18:  # not a number, no time after 1970, or beyond 64 bits of ns
         raise ValueError(f"not a time: {text[:40]!r}")
     for limit, factor in ((1e11, 1_000_000_000), (1e14, 1_000_000), (1e17, 1000)):
         if number < limit:
