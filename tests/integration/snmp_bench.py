@@ -47,8 +47,8 @@ class Snmpd:
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.port = directory, free_port()
-        self._file = directory / "snmpd.conf"
-        self._file.write_text(
+        self.file = directory / "snmpd.conf"
+        self.file.write_text(
             "\n".join(
                 [
                     f"agentAddress udp:127.0.0.1:{self.port}",
@@ -62,7 +62,7 @@ class Snmpd:
 
     def start(self) -> None:
         self._process = subprocess.Popen(
-            ["snmpd", "-f", "-Lo", "-C", "-c", str(self._file), "-I", HIDDEN],
+            ["snmpd", "-f", "-Lo", "-C", "-c", str(self.file), "-I", HIDDEN],
             env=os.environ | {"PATH": TOOLS_PATH, "SNMP_PERSISTENT_DIR": str(self.directory / "var"), "MIBS": ""},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,13 @@ from fabricd.control.adapters.base import AdapterError, Conflict, Unreachable
 from fabricd.control.adapters.opensm import OpenSmAdapter
 from fabricd.control.journal import SqliteJournal
 from fabricd.control.life import Life
+from fabricd.daemons.get_server import GetServer
+from fabricd.devices.base import DeviceUnreachable
 from fabricd.devices.opensm.far_end import RemoteHost
+from fabricd.devices.opensm.plane import CollectorGetter
+from fabricd.ib.ibsim import SimTransport
+from fabricd.ib.keys import Keys
+from fabricd.ib.limits import Limits
 from fabricd.model.action import Action, Change, Lever, Proposal, Touched
 from fabricd.model.ident import format_guid
 from tests.integration.opensm_bench import LEVELS, QOS, Bench, opensm_bench
@@ -261,3 +270,37 @@ def _proposal(change: Change) -> Proposal:
         id="a1", verdict_id="v1", cause="incast", remedy="arbitration", changes=(change,), touched=Touched(), gain=0.5, cost=0.1,
         why="test", created_ns=1,
     )  # fmt: skip
+
+
+def test_the_tables_are_read_through_the_collector(bench: Bench, tmp_path: Path) -> None:
+    """As the controller does it: over the collector's socket, without a MAD device of its own."""
+    path = tmp_path / "collector.sock"
+    hosts = [line.split()[2] for line in bench.tools.run("ibhosts").splitlines() if line.startswith("Ca")]
+    base, host = bench.tools.environment["IBSIM_SOCKNAME"], f"H-{int(hosts[2], 16):016x}"
+    server = GetServer(lambda: SimTransport(base, host), Limits(), Keys(), Keys())
+    ends: list[Callable[[], object]] = []
+
+    async def serve() -> None:
+        loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+        assert serving is not None
+        ends.append(lambda: loop.call_soon_threadsafe(serving.cancel))
+        with contextlib.suppress(asyncio.CancelledError):
+            await server.serve(str(path))
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    try:
+        wait_until(path.exists, 30, "the socket")
+        get = CollectorGetter(str(path))
+        adapter = OpenSmAdapter(bench.host(), str(bench.conf), str(bench.home), get, console=True, hangup=True)
+        lever = Lever(adapter="opensm", device="sm", name="option", key="qos_vlarb_low")
+        adapter.push(Change(lever=lever, old="0:64,1:64", new="0:7,1:8"))
+        assert adapter.read_back(lever) == "0:7,1:8"
+        adapter.push(Change(lever=lever, old="0:7,1:8", new="0:64,1:64"))
+        with pytest.raises(DeviceUnreachable, match="LID 9999"):
+            get("NodeInfo", 9999, 0, 0, 0)
+    finally:
+        ends[0]()
+        thread.join(30)
+    with pytest.raises(DeviceUnreachable, match="collector socket"):
+        CollectorGetter(str(path))("NodeInfo", 1, 0, 0, 0)
