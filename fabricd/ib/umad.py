@@ -15,6 +15,7 @@ import select
 import struct
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fabricd.ib.mad import MAD_SIZE
@@ -27,6 +28,8 @@ HEADER_SIZE = 64
 _CLASS_VERSION = 1
 _MAX_DEVICES = 128
 _NAME_LEN = 20
+_PRELOADED = "LD_PRELOAD"  # a simulator's library stands for the kernel then (ibsim-run)
+_MODULE = Path("/sys/class/infiniband_mad")
 
 
 def _library() -> Any:
@@ -64,6 +67,9 @@ class UmadTransport:
     reports_timeouts = True
 
     def __init__(self, device: str = "", port: int = 0) -> None:
+        # libibumad would say so itself, on stderr and as "Operation not supported".
+        if _PRELOADED not in os.environ and not _MODULE.exists():
+            raise TransportError("no InfiniBand management datagrams here: the kernel module ib_umad is not loaded")
         self._library = _library()
         self._port_id = self._library.umad_open_port(device.encode() or None, port)
         where = f"{device or 'any device'} port {port}" if device or port else "the first active port"
