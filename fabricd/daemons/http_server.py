@@ -23,7 +23,7 @@ def bind_tcp(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 takes a free one. Raises FabricdError naming the address."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # so that asyncio switches Nagle off
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(128)  # whoever is told the address may connect at once

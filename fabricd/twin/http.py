@@ -32,7 +32,8 @@ class _Server(uvicorn.Server):
 
 def listen(port: int = 0) -> socket.socket:
     """A loopback listener. Raises FabricdError when the port is taken."""
-    listener = socket.socket()
+    # The protocol by name: asyncio switches Nagle off only on sockets that carry it, and answers then wait for no delayed ACK.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))
