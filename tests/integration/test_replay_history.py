@@ -65,6 +65,21 @@ def test_ibdiagnet_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture
     leads_to_the_root(found, name)
 
 
+def test_ibdiagnet_tells_the_routes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the adaptive-routing tables of a run nothing has to be assumed; they need not be the newest run's."""
+    for number in range(30, 60):
+        run = tmp_path / "day" / f"run-{number}"
+        run.mkdir(parents=True)
+        (run / "ibdiagnet2.db_csv").write_text(watched("incast-1").db_csv(START, number * STEP))
+    (tmp_path / "day" / "run-40" / "ibdiagnet2.far").write_text(watched("incast-1").far())
+    found = replay(capsys, "--from", f"ibdiagnet:{tmp_path}")
+    assert found["rejects"] == []
+    first = found["verdicts"][0]
+    roots, cause = labelled("incast-1")
+    assert (first["roots"], first["cause"]) == ([[watched("incast-1").guid(n + 1), port] for n, port in roots], cause)
+    assert not any("assumed" in word for word in first["blind"])
+
+
 def test_ibdiagnet_needs_two_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ibdiagnet2.db_csv").write_text(watched("incast-1").db_csv(START, 0))
     assert main(["replay", "--from", f"ibdiagnet:{tmp_path}"]) == 1
