@@ -39,16 +39,19 @@ def load_config(
             raise UsageError(f"{path}: {error.strerror}") from None
         except BAD_DOCUMENT as error:
             raise UsageError(f"{path}: not TOML: {error}") from None
-    _check(tree, Config, where, "")
+    _check(tree, Config, where, "", {})
+    origins: dict[str, str] = {}  # of keys that are not from the file
     for name, text in environ.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
             _set(tree, key, _parse_text(text, _type_of(key, name)), name)
+            origins[key] = f"environment {name}"
     for key, value in (overrides or {}).items():
         if value is not None:
             _type_of(key, "command line")
             _set(tree, key, value, "command line")
-    _check(tree, Config, where, "")
+            origins[key] = "command line"
+    _check(tree, Config, where, "", origins)
     return msgspec.convert(tree, Config)
 
 
@@ -95,8 +98,10 @@ def _parse_text(text: str, hint: Any) -> Any:
         return text
 
 
-def _check(tree: dict[str, Any], struct: type[msgspec.Struct], where: str, prefix: str) -> None:
-    """Field by field, so that the error names the key, the value and what is allowed."""
+def _check(
+    tree: dict[str, Any], struct: type[msgspec.Struct], where: str, prefix: str, origins: Mapping[str, str]
+) -> None:
+    """Field by field, so that the error names the key, the value and what is allowed. ``origins``: keys not from ``where``."""
     hints = _hints(struct)
     for key, value in tree.items():
         dotted = f"{prefix}{key}"
@@ -106,12 +111,14 @@ def _check(tree: dict[str, Any], struct: type[msgspec.Struct], where: str, prefi
         if inner is not None:
             if not isinstance(value, dict):
                 raise UsageError(f"{where}: {dotted} = {value!r}: must be a section [{dotted}]")
-            _check(value, inner, where, f"{dotted}.")
+            _check(value, inner, where, f"{dotted}.", origins)
             continue
         try:
             msgspec.convert(value, hints[key])
         except msgspec.ValidationError as error:
-            raise UsageError(f"{where}: {dotted} = {value!r}: {error}; allowed: {describe_type(hints[key])}") from None
+            raise UsageError(
+                f"{origins.get(dotted, where)}: {dotted} = {value!r}: {error}; allowed: {describe_type(hints[key])}"
+            ) from None
 
 
 def describe_type(hint: Any) -> str:

@@ -135,3 +135,15 @@ def test_what_show_prints_is_a_configuration(tmp_path: Path) -> None:
     path = _write(tmp_path, text)
     assert load_config(str(path), {}, {}) == config
     assert set(tomllib.loads(text)) == {key.split(".")[0] for key, *_ in KEYS}
+
+
+def test_an_error_names_where_the_value_is_from(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("[agent]\ninterval = 2.0\n")
+    path = str(tmp_path / "c.toml")
+    with pytest.raises(UsageError, match=r"^environment FABRICD_AGENT__INTERVAL: agent\.interval = 0:"):
+        load_config(path, environ={"FABRICD_AGENT__INTERVAL": "0"})
+    with pytest.raises(UsageError, match=r"^command line: agent\.interval = -1:"):
+        load_config(path, {"agent.interval": -1}, {"FABRICD_AGENT__INTERVAL": "0"})
+    (tmp_path / "c.toml").write_text("[agent]\ninterval = 0\n")
+    with pytest.raises(UsageError, match=r"c\.toml: agent\.interval = 0:"):
+        load_config(path, environ={})
