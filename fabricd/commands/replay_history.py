@@ -64,11 +64,12 @@ def span_of(args: argparse.Namespace) -> Span:
     end = instant(args.end, "--end") if args.end else time.time_ns()
     start = instant(args.start, "--start") if args.start else end - DAY_NS
     if not start < end:
-        raise UsageError(f"--start {args.start}: must be before the end")
-    step = args.step or 0.0
-    if not 0 <= step < math.inf or (args.step is not None and step == 0):
-        raise UsageError(f"--step {args.step:g}: must be seconds above 0")
-    return Span(start, end, round(step * 1e9))
+        raise UsageError(f"--start {args.start or '(a day before)'}: must be before the end, {args.end or 'now'}")
+    if args.step is None:
+        return Span(start, end)
+    if not 0.001 <= args.step < math.inf:
+        raise UsageError(f"--step {args.step:g}: must be at least 0.001 seconds")
+    return Span(start, end, round(args.step * 1e9))
 
 
 def instant(text: str, option: str) -> int:

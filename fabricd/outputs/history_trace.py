@@ -82,6 +82,11 @@ def build(history: History, topology: Topology | None = None, routes: RouteTable
             f"none of {len({series.owner for series in history.series})} ports with counters is a port of the topology"
         )
     speeds = _speeds(placed, rates)
+    unknown = {ref for ref, series in placed if series.counter == "port_transmit_wait" and not rates[ref]}
+    if unknown:
+        history.notes.append(
+            f"waits of {len(unknown)} ports: the speed of their links is not known, so ticks are no time"
+        )
     for kind, count in topology.rejects.counts.items():
         history.rejects.counts[kind] += count
     return numbered(Trace(topology, routes, table, speeds, [], rejects=history.rejects, notes=list(history.notes)))

@@ -64,6 +64,17 @@ def test_a_tick_is_what_the_device_counts(device: int, tick_ns: float) -> None:
     assert trace.counters.values["xmit_wait_ns"].tolist() == pytest.approx([0, 100 * tick_ns])
 
 
+def test_ticks_without_a_speed_are_no_time() -> None:
+    topology = fabric()
+    topology.links[0].rate_gbps = 0.0
+    history = History(
+        [one(Owner(BIG, 1), "port_transmit_wait", 5, 9), one(Owner(BIG, 1), "port_transmit_data_bytes", 5, 9)]
+    )
+    trace = build(history, topology)
+    assert "xmit_wait_ns" not in trace.counters.values
+    assert any("waits of 1 ports" in note for note in trace.notes)
+
+
 def test_waits_of_adapters_are_not_used() -> None:
     history = History(
         [one(Owner(0x20, 1), "port_transmit_wait", 5, 9), one(Owner(0x20, 1), "port_receive_data_bytes", 5, 9)]
