@@ -224,12 +224,24 @@ def unpacked(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="fabricd-report") as temporary:
         try:
             with tarfile.open(path, "r:gz") as tar:
-                if sum(member.size for member in tar.getmembers()) > _UNPACKED_MAX:
-                    raise FabricdError(f"{path}: larger than {_UNPACKED_MAX >> 30} GiB unpacked")
-                tar.extractall(temporary, filter="data")
+                _extract(tar, Path(temporary), path)
         except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
             raise FabricdError(f"{path}: not a bundle of fabricd report: {error}") from None
-        found = [place for place in Path(temporary).iterdir() if place.is_dir()]
-        if len(found) != 1 or not (found[0] / "verdict.json").exists():
+        if not (Path(temporary) / "verdict.json").exists():
             raise FabricdError(f"{path}: not a bundle of fabricd report")
-        yield found[0]
+        yield Path(temporary)
+
+
+def _extract(tar: tarfile.TarFile, place: Path, path: Path) -> None:
+    """The plain files of a bundle by their last name: whatever else an archive from elsewhere holds stays in it."""
+    left = _UNPACKED_MAX
+    for member in tar:
+        name = Path(member.name).name
+        file = tar.extractfile(member) if member.isreg() and name not in ("", "..") else None
+        if file is None:
+            continue
+        left -= member.size
+        if left < 0:
+            raise FabricdError(f"{path}: larger than {_UNPACKED_MAX >> 30} GiB unpacked")
+        with (place / name).open("wb") as out:
+            shutil.copyfileobj(file, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import io
 import json
 import tarfile
 import threading
@@ -186,5 +187,16 @@ def test_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     (tmp_path / "x.tar.gz").write_bytes(b"no archive")
     assert main(["replay", str(tmp_path / "x.tar.gz")]) == 1
     assert "not a bundle" in capsys.readouterr().err
+    with tarfile.open(tmp_path / "evil.tar.gz", "w:gz") as tar:
+        for name in ("../outside", "/abs/outside", "x/.."):
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"evil"))
+        link = tarfile.TarInfo("x/verdict.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    assert main(["replay", str(tmp_path / "evil.tar.gz")]) == 1
+    assert "not a bundle" in capsys.readouterr().err
+    assert not (tmp_path / "outside").exists() and not (tmp_path.parent / "outside").exists()
     assert main(["report", "abc", "--replay", trace, "--from", "ufm-csv:x"]) == 2
     assert "not both" in capsys.readouterr().err
