@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/mypy --strict fabricd
 
 unit: setup
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 bench: packages setup
 	$(BIN)/python -m benchmarks
