@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from collections.abc import Mapping
 
 _PATIENCE_S = 1.0  # for a manager whose queue is full, at changes of state; the watchdog's beat does not wait at all
+_RETRY_S = 0.05
 
 
 class Notifier:
@@ -22,7 +24,8 @@ class Notifier:
         self._socket: socket.socket | None = None
         if self._address:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
-            self._socket.settimeout(_PATIENCE_S)
+            # Never a time-out on the socket: Python would try again and again in it whatever the flags say.
+            self._socket.setblocking(False)
         self.watchdog_s = _watchdog_period(environ)
         self._next_beat = 0.0
 
@@ -30,7 +33,7 @@ class Notifier:
         self._send("READY=1", _status(status))
 
     def status(self, text: str) -> None:
-        self._send(_status(text), flags=socket.MSG_DONTWAIT)
+        self._send(_status(text), patience_s=0.0)
 
     def reloading(self) -> None:
         """Say that a reload has begun; :meth:`ready` ends it."""
@@ -46,22 +49,29 @@ class Notifier:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + self.watchdog_s / 2.5
-            self._send("WATCHDOG=1", flags=socket.MSG_DONTWAIT)
+            self._send("WATCHDOG=1", patience_s=0.0)
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
-    def _send(self, *lines: str, flags: int = 0) -> None:
-        text = "\n".join(line for line in lines if line)
+    def _send(self, *lines: str, patience_s: float = _PATIENCE_S) -> None:
+        text = "\n".join(line for line in lines if line).encode()
         if self._socket is None or not text:
             return
-        try:
-            self._socket.sendto(text.encode(), flags, self._address)
-        except OSError:
-            # The manager is gone or does not empty its queue: a daemon must not stop for want of a listener.
-            pass
+        deadline = time.monotonic() + patience_s
+        while True:
+            try:
+                self._socket.sendto(text, self._address)
+                return
+            except BlockingIOError:
+                # The manager does not empty its queue. Writability of a datagram socket says nothing of its peer's queue.
+                if time.monotonic() >= deadline:
+                    return
+                select.select((), (), (), _RETRY_S)
+            except OSError:
+                return  # the manager is gone: a daemon must not stop for want of a listener
 
 
 def _status(text: str) -> str:
