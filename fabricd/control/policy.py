@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from fabricd.control.remedies import REMEDIES
 from fabricd.control.remedies.base import Draft, NotPossible, Remedy, Situation
-from fabricd.errors import UsageError
+from fabricd.errors import BAD_DOCUMENT, UsageError
 from fabricd.model.verdict import Cause
 
 DEFAULT_FILE = Path(__file__).with_name("policy.toml")
@@ -60,7 +60,7 @@ def load_policy(path: str | Path | None = None) -> PolicyFile:
         tree = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except BAD_DOCUMENT as error:
         raise UsageError(f"{file}: not TOML: {error}") from None
     try:
         policy = msgspec.convert(tree, PolicyFile)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fabricd.detect.window import Window
-from fabricd.errors import FabricdError
+from fabricd.errors import BAD_DOCUMENT, FabricdError
 from fabricd.model.ident import format_guid, parse_guid
 from fabricd.model.topology import PortRef
 
@@ -158,7 +158,7 @@ def from_json(data: bytes) -> State:
             age=np.nan_to_num(_array(document.age_intervals, shape[:1]), nan=np.inf),
             errors=_array(errors, shape[:1]),
         )
-    except (msgspec.MsgspecError, ValueError) as error:
+    except BAD_DOCUMENT as error:
         raise FabricdError(f"state of the fabric: {error}") from None
     if state.interval_ns <= 0:
         raise FabricdError(f"state of the fabric: interval_ns = {state.interval_ns}")

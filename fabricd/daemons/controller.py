@@ -25,7 +25,7 @@ from fabricd.control.journal import LATCHES, VERBS, SqliteJournal
 from fabricd.control.loop import Inputs, Loop
 from fabricd.control.policy import load_policy
 from fabricd.daemons.controller_view import ControllerView
-from fabricd.errors import FabricdError, UsageError
+from fabricd.errors import BAD_DOCUMENT, FabricdError, UsageError
 from fabricd.model import topics
 from fabricd.model.verdict import Verdict
 from fabricd.transport.login import credential_path
@@ -94,7 +94,7 @@ class Controller:
             return
         try:
             verdict = msgspec.json.decode(payload, type=Verdict)
-        except msgspec.MsgspecError as error:
+        except BAD_DOCUMENT as error:
             log.warning("verdict %s: not a verdict: %s", name, error)
             return
         if verdict.end is not None:
@@ -118,7 +118,7 @@ class Controller:
         try:
             document = json.loads(payload)
             verb, who, token = str(document["verb"]), str(document["who"]), str(document["token"])
-        except (ValueError, KeyError, TypeError):
+        except (*BAD_DOCUMENT, KeyError, TypeError):
             log.warning("request for %s: not a request", name)
             return
         if not self._token or not hmac.compare_digest(token.encode(), self._token.encode()):
@@ -233,7 +233,7 @@ def _read_token(path: str) -> str:
 def _who(payload: bytes) -> str:
     try:
         return str(json.loads(payload)["who"])[:100]
-    except (ValueError, KeyError, TypeError):
+    except (*BAD_DOCUMENT, KeyError, TypeError):
         return "somebody"
 
 

@@ -193,3 +193,10 @@ def test_levers_have_one_meaning() -> None:
         routes_lids("3;15")
     with pytest.raises(UsageError, match="has no lever"):
         kind_of(Lever(adapter="ufm", device="ufm", name="reboot"))
+
+
+def test_a_file_nested_too_deep_is_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "deep.toml"
+    file.write_text("a = " + "[" * 5000 + "]" * 5000)
+    with pytest.raises(UsageError, match="not TOML"):
+        load_policy(file)
