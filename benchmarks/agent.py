@@ -3,9 +3,9 @@
     python -m benchmarks.agent [--json] [--seconds 20] [--rate 10]
 
 Both read the same tree (8 devices x 22 port counters and 40 hardware counters, of which 7 and 8 move between any two readings and
-the rest stand still, as on a busy port) at the same rate and time. The agent's share includes encoding, its spool on disk and publishing to a real broker (mosquitto, QoS 1); the exporter's includes the page, asked for as Prometheus
-asks: over one connection, with gzip.
-CPU is each process' run time on all threads, as the scheduler counts it.
+the rest stand still, as on a busy port) at the same rate and time. The agent's share includes encoding, its spool on disk and
+publishing to a real broker (mosquitto, QoS 1); the exporter's includes the page, asked for as Prometheus asks: over one connection,
+with gzip. CPU is each process' run time on all threads, as the scheduler counts it.
 """
 
 from __future__ import annotations
