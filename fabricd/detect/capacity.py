@@ -1,6 +1,9 @@
 """A link that is slower than it says: its rate lies on a plateau that the traffic feeding it does not have.
 
 Where several feeders whose own rates vary add up to a rate that does not, something caps the sum. That rate is the real capacity.
+Steady senders can look the same, most of all where the feeders' waits cannot be seen. So a plateau counts from the lowest rate that
+links fall back to, and without visible waits only at such a rate (half, a quarter, an eighth: lanes lost, an older generation of
+signalling).
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from fabricd.detect.shares import Shares
 from fabricd.detect.window import Window
 
 Floats = npt.NDArray[np.float64]
+STEPS = (0.5, 0.25, 0.125)  # of the nominal rate: half the lanes or the generation before, and so on
+STEP_WIDTH = 0.03  # how far from a step a plateau may lie: headers and gaps that the byte counter does not see
+LEAST = (1 - STEP_WIDTH) * STEPS[-1]
+FELL = 1.1  # a port that once carried this many times its plateau has lost capacity since
 
 
 class Capacity:
@@ -24,6 +31,10 @@ class Capacity:
         self.params = params
         self.slower: Floats = np.full(fabric.size, np.nan)
         self._ring = np.zeros((2 * params.plateau, fabric.size))
+        self._level: Floats = np.full(
+            fabric.size, np.nan
+        )  # mean rate of the plateau, of which ``slower`` is the lower edge
+        self._most: Floats = np.zeros(fabric.size)  # highest rate so far
         self._filled = 0
         self.flaps: Floats = np.zeros(fabric.size)  # 1 while a port's speed went away and came back not long ago
         self._speed = np.full(fabric.size, np.nan)
@@ -37,9 +48,10 @@ class Capacity:
         self._ring[-1] = total
         self._filled += 1
         self._follow_speed(window)
+        self._most = np.fmax(self._most, total)
         with np.errstate(invalid="ignore"):
-            above = total > (1 + 3 * params.flat) * self.slower
-            below = total < 0.8 * self.slower
+            above = self._ring[-2:].mean(axis=0) > (1 + 3 * params.flat) * self._level
+            below = total < 0.8 * self._level
         self._quiet = np.where(below, self._quiet + 1, 0)
         self.slower[above | (self._quiet > params.gap)] = np.nan
         if self._filled < params.plateau:
@@ -48,12 +60,27 @@ class Capacity:
         recent = self._ring[-params.plateau :]
         mean, spread = recent.mean(axis=0), recent.std(axis=0)
         with np.errstate(invalid="ignore"):
-            flat = (spread < params.flat * mean) & (mean < 0.9 * nominal) & (mean > 0.05 * nominal) & ~fabric.is_host
-        suspects = np.flatnonzero(flat & self._strained(shares))
+            low = (mean < 0.9 * nominal) & (mean > LEAST * nominal) & ~fabric.is_host
+            flat = low & (spread < params.flat * mean)
+            fell = low & self._fell(nominal)
+        suspects = np.flatnonzero((flat | fell) & self._strained(shares))
         order = np.argsort(spread[suspects] / mean[suspects])
-        for port in suspects[order[: params.most_facts]]:
-            if self._capped(int(port), shares):
-                self.slower[port] = mean[port]
+        for port in suspects[order[: params.most_facts]].tolist():
+            if self._capped(port, shares, nominal, fell=bool(fell[port])):
+                self.slower[port], self._level[port] = recent[:, port].min(), mean[port]
+
+    def _fell(self, nominal: Floats) -> npt.NDArray[np.bool_]:
+        """(P,): ports that carried more before and are level at a step now.
+
+        Level: the bytes counted never stray far from a straight line. That bears packets (and readings) that fall into the
+        interval before or after, which a spread of rates does not.
+        """
+        if self._filled < len(self._ring):
+            return np.zeros(self.fabric.size, np.bool_)
+        mean = self._ring.mean(axis=0)
+        stray = np.abs(np.cumsum(self._ring - mean, axis=0)).max(axis=0)
+        fell: npt.NDArray[np.bool_] = (stray < self.params.stray * mean) & (self._most > FELL * mean)
+        return fell & _at_step(mean, nominal)
 
     def _strained(self, shares: list[Shares]) -> npt.NDArray[np.bool_]:
         """(P,): ports of switches that hold some feeder up, or may do so unseen."""
@@ -81,8 +108,8 @@ class Capacity:
             recent |= (self._changed[1] > self._filled - self.params.depth) & (np.nan_to_num(downed).max(axis=1) > 0)
         self.flaps[:] = recent
 
-    def _capped(self, port: int, shares: list[Shares]) -> bool:
-        """Do several feeders vary much more than their sum, and wait (or, where waits are invisible, for long enough)?"""
+    def _capped(self, port: int, shares: list[Shares], nominal: Floats, *, fell: bool) -> bool:
+        """Do several feeders vary much more than their sum, and wait (or, where waits are invisible, at a step of speeds)?"""
         params = self.params
         parts = [s.feeders(port, params.plateau) for s in shares]
         flow = np.concatenate([flow for flow, _ in parts])
@@ -95,8 +122,16 @@ class Capacity:
         parts_spread = float(np.sqrt((flow.std(axis=1) ** 2).sum()))
         main = mean > 0.05 * total
         if bool((np.nan_to_num(waits[main]).min(axis=1) >= params.main_stall).any()):
-            return parts_spread > 10 * spread
+            return fell or parts_spread > 10 * spread
         if not np.isnan(waits[main]).any() or self._filled < len(self._ring):
             return False
         long = self._ring[:, port]
-        return bool(long.std() < 0.2 * params.flat * long.mean()) and parts_spread > 20 * spread
+        steady = bool(long.std() < 0.2 * params.flat * long.mean()) and parts_spread > 20 * spread
+        return fell or (steady and bool(_at_step(long.mean(), nominal[port])))
+
+
+def _at_step(rate: Floats, nominal: Floats) -> npt.NDArray[np.bool_]:
+    """Is a rate what a link carries that fell back?"""
+    steps = np.multiply.outer(np.array(STEPS), nominal)
+    near: npt.NDArray[np.bool_] = (np.abs(rate - steps) < STEP_WIDTH * steps).any(axis=0)
+    return near

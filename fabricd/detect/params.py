@@ -44,3 +44,4 @@ class Params:
     rounds: int = 16  # hops blame is followed; longer paths do not exist
     plateau: int = 4  # intervals a rate must stay level before it is taken for a hidden capacity ...
     flat: float = 0.01  # ... where level means this relative spread
+    stray: float = 0.05  # ... or, at a known step of speeds, bytes within this part of an interval of a straight line
