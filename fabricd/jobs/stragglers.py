@@ -41,7 +41,7 @@ class JobTraffic:
     """Rates of a job's NICs: ``tx`` in bytes/s, shape (hosts, rails, samples); NaN = missing.
 
     ``wait`` is the stalled share of each sample, same shape, or None where it is not observable. ``leaf`` names the leaf
-    of each NIC, shape (hosts, rails), -1 = unknown.
+    of each NIC, shape (hosts, rails), -1 = unknown. ``rates`` are the NICs' own line rates, same shape, 0 = unknown.
     """
 
     hosts: Sequence[str]
@@ -50,6 +50,7 @@ class JobTraffic:
     line_rate: float
     wait: Floats | None = None
     leaf: NDArray[np.int64] | None = None
+    rates: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +127,12 @@ def _name_slow(
 ) -> list[Straggler]:
     found: list[Straggler] = []
     rest = slow.copy()
+    waiting = _waiting(job, burst)
     if slow.shape[0] > 1:
         for rail in np.flatnonzero(slow.all(axis=0) & (slow.sum() < slow.size)):
-            found.append(
-                Straggler("slow_rail", "", int(rail), _numbers(duration[:, rail], peak[:, rail], duration, peak))
-            )
+            evidence = _numbers(duration[:, rail], peak[:, rail], duration, peak)
+            found.append(_slow_rail(job, int(rail), evidence, waiting))
             rest[:, rail] = False
-    waiting = _waiting(job, burst)
     for host, rail in np.argwhere(rest):
         evidence = _numbers(duration[host, rail], peak[host, rail], duration, peak)
         shared = 0
@@ -143,6 +143,22 @@ def _name_slow(
         on_path = shared > 0 or (waiting is not None and waiting[host, rail] > WAITING)
         found.append(Straggler("slow_path" if on_path else "slow_nic", job.hosts[int(host)], int(rail), evidence))
     return found
+
+
+def _slow_rail(job: JobTraffic, rail: int, evidence: dict[str, Any], waiting: Floats | None) -> Straggler:
+    """A ring is as slow as its slowest member, so a whole rail looks slow: a NIC of lower rate, or the one that waits, is named."""
+    if job.rates is not None:
+        rates = job.rates[:, rail]
+        lower = np.flatnonzero((rates > 0) & (rates < 0.9 * np.median(job.rates)))
+        if len(lower) == 1:
+            evidence["line_rate_bytes_per_second"] = float(rates[lower[0]])
+            return Straggler("slow_nic", job.hosts[int(lower[0])], rail, evidence)
+    if waiting is not None:
+        held = np.flatnonzero(waiting[:, rail] > WAITING)
+        if len(held) == 1:
+            evidence["wait_share_of_burst"] = float(waiting[held[0], rail])
+            return Straggler("slow_path", job.hosts[int(held[0])], rail, evidence)
+    return Straggler("slow_rail", "", rail, evidence)
 
 
 def _waiting(job: JobTraffic, burst: NDArray[np.bool_]) -> Floats | None:

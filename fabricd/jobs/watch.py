@@ -161,16 +161,17 @@ class JobWatch:
         tx = np.full((len(hosts), len(rails), len(grid) - 1), np.nan)
         wait = np.full_like(tx, np.nan)
         leaf = np.full(tx.shape[:2], -1, dtype=np.int64)
+        own = np.zeros(tx.shape[:2])
         for key, reading in readings.items():
             nic = self.nics[key]
             at = hosts.index(nic.host), rails.index(nic.rail)
-            leaf[at] = nic.leaf
+            leaf[at], own[at] = nic.leaf, nic.line_rate
             tx[at] = np.diff(np.interp(grid, reading[0], reading[1])) / interval
             if np.isfinite(reading[2]).all():
                 wait[at] = np.diff(np.interp(grid, reading[0], reading[2])) / (interval * 1e9)
         rates = [self.nics[key].line_rate for key in readings if self.nics[key].line_rate > 0]
         line = float(np.median(rates)) if rates else float(np.nanmax(tx))
-        return JobTraffic(hosts, tx, interval, line, wait if np.isfinite(wait).any() else None, leaf)
+        return JobTraffic(hosts, tx, interval, line, wait if np.isfinite(wait).any() else None, leaf, own)
 
 
 def _summed(readings: list[Floats]) -> Curve | None:
