@@ -175,9 +175,10 @@ def _off_link(scene: Scene, sources: list[int], port: int, count: int) -> list[P
 
 
 def _cross(scene: Scene, pairs: list[Pair], port: int, share: float, begin: float, end: float, kind: str) -> None:
-    """Paced flows that all leave by ``port``."""
+    """Paced flows that all leave by ``port``, in messages too short to fill its queue when they meet."""
+    size = max(scene.message // 8, scene.model.engine.quantum)
     load = PacedPairs(
-        pairs, share * scene.host_rate, scene.message, int(scene.rng.integers(1 << 31)), scene.lanes.compute, begin, end
+        pairs, share * scene.host_rate, size, int(scene.rng.integers(1 << 31)), scene.lanes.compute, begin, end
     )
     scene.attach(kind, load)
     for flow in load.flows.tolist():
@@ -213,12 +214,12 @@ def ecmp_collision(scene: Scene) -> None:
 
 
 def degraded_link(scene: Scene) -> None:
-    """A cable runs far below its rate for a while, reported or hidden."""
-    _background(scene)
+    """A cable runs far below its rate for a while, reported or hidden; before, it has room."""
+    scene.background(float(scene.rng.uniform(0.02, 0.06)))
     _, port, crossing = _busy_uplink(scene)
     ratio = float(scene.model.graph.rate[port]) / scene.host_rate
     pairs = _spread_pairs(crossing, 6)
-    share = min(0.75, 0.7 * ratio / max(1, len(pairs)))
+    share = min(0.6, 0.55 * ratio / max(1, len(pairs)))
     _cross(scene, pairs, port, share, 0.0, np.inf, "cross")
     sources = [s for s, _ in pairs]
     _keep_off(scene, _off_link(scene, sources, port, 2 * len(sources)), port, float(scene.rng.uniform(0.06, 0.12)))
@@ -234,14 +235,14 @@ def degraded_link(scene: Scene) -> None:
 
 def link_flap(scene: Scene) -> None:
     """An up-link goes down and comes back again and again; its siblings must carry its load meanwhile."""
-    _background(scene)
+    scene.background(float(scene.rng.uniform(0.02, 0.06)))
     group, port, _ = _busy_uplink(scene)
     model, leaf = scene.model, int(scene.model.graph.node_of[port])
     far = [h for h in range(model.endpoints) if scene.leaf_of(h) != leaf]
     up = scene.uplinks(leaf)
     capacity = sum(float(model.graph.rate[p]) for p in up) / scene.host_rate
     pairs, ways = _spread_over(scene, group, far, up)
-    share = min(0.8, 0.8 * capacity / max(1, len(pairs)))
+    share = min(0.65, 0.65 * capacity / max(1, len(pairs)))
     first = model.engine.flows.n
     scene.innocents(pairs, share, "cross")
     for k, way in enumerate(ways):
