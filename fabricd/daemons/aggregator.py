@@ -44,10 +44,11 @@ class Aggregator:
             config.broker, config.aggregator, self.ingest, self.recording, client_id(config.fabric.name)
         )
         self.view = View(self.store, self.ingest, self.problems, lambda: self.config.aggregator.stale_after)
-        self.doctors = DoctorReports()
         watch = JobWatch()
         self.detector = DetectorFeed(config, self.store, lambda: list(watch.jobs.values()))
         self.jobs = JobsView(watch, self.detector.verdicts)
+        self.doctors = DoctorReports(self.detector.faults)
+        self.view.fleet = self.doctors.fleet
         self.alerts = Alerts(config.alerts)
         self.view.families += [self.detector.metric_families, self.doctors.metric_families, self.alerts.metric_families]
         self.view.verdicts = self.detector.verdicts

@@ -27,7 +27,7 @@ from fabricd.jobs.fabric_map import JobMap
 from fabricd.jobs.job import Job
 from fabricd.model import topics
 from fabricd.model.ident import parse_guid
-from fabricd.model.topology import CA
+from fabricd.model.topology import CA, Fault
 from fabricd.model.verdict import NodeId, Verdict
 from fabricd.outputs.exposition import MoreFamily
 from fabricd.outputs.state_view import state_route
@@ -47,6 +47,7 @@ class DetectorFeed:
         self.store = store
         self._jobs = jobs
         self._known_jobs: list[Job] = []
+        self._faults: list[Fault] = []
         self.problem = ""
         self.open: dict[str, Verdict] = {}
         self.history: deque[Verdict] = deque(maxlen=config.detector.history)
@@ -58,6 +59,10 @@ class DetectorFeed:
     def verdicts(self) -> list[Verdict]:
         """The open ones."""
         return list(self.open.values())
+
+    def faults(self) -> list[Fault]:
+        """What the topology in use says is wrong with the fabric (crossed rails, missing links, …)."""
+        return self._faults
 
     def metric_families(self) -> list[MoreFamily]:
         """(name, HELP, TYPE, samples) for the exposition."""
@@ -155,6 +160,7 @@ class DetectorFeed:
         self._windows = StoreWindows(self.store, fabric, self.config.detector.wait_tick_bytes)
         self._detector = Detector(fabric, self._windows.priorities, None, params)
         self._fabric, self._params = fabric, params
+        self._faults = list(picture.topology.faults)
         self._peers = picture.topology.neighbours()
         self._assumed = ASSUMED in picture.routes.sources
         self._use_jobs(self._jobs())

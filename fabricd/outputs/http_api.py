@@ -30,6 +30,7 @@ class View:
         self.store, self.ingest, self.problems = store, ingest, problems
         self._stale_after = stale_after
         self.verdicts: Callable[[], list[Verdict]] = list  # the open ones, for the status page
+        self.fleet: Callable[[], dict[str, Any]] = dict  # the doctors' reports compared, for the status page
         self.families: list[Callable[[], Iterable[exposition.MoreFamily]]] = []  # metrics of other rooms
 
     def more_families(self) -> Iterator[exposition.MoreFamily]:
@@ -70,7 +71,7 @@ def make_app(view: View, more: list[BaseRoute] | None = None) -> Starlette:
 
     async def index(request: Request) -> Response:
         document = nodes_document(view.store, view.stale_ns)
-        return HTMLResponse(status_page(view.store.fabric, document, view.problems(), view.verdicts()))
+        return HTMLResponse(status_page(view.store.fabric, document, view.problems(), view.verdicts(), view.fleet()))
 
     routes: list[BaseRoute] = [
         *(more or ()),

@@ -11,7 +11,15 @@ from fabricd.model.verdict import Verdict
 from fabricd.outputs.verdict_text import explain, one_line
 
 REFRESH_S = 5
-LINKS = ("/metrics", "/api/v1/verdicts", "/api/v1/nodes", "/api/v1/ports", "/api/v1/jobs", "/openapi.json")
+LINKS = (
+    "/metrics",
+    "/api/v1/verdicts",
+    "/api/v1/nodes",
+    "/api/v1/ports",
+    "/api/v1/jobs",
+    "/api/v1/doctor/fleet",
+    "/openapi.json",
+)
 _STYLE = """
 :root{color-scheme:light dark}
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem;max-width:75rem}
@@ -21,8 +29,10 @@ pre{overflow-x:auto;padding:.8rem 1rem;border-left:.4rem solid #d55e00;backgroun
 """
 
 
-def status_page(fabric: str, nodes: dict[str, Any], problems: Sequence[str], verdicts: Sequence[Verdict]) -> str:
-    """``nodes`` is the document of /api/v1/nodes."""
+def status_page(
+    fabric: str, nodes: dict[str, Any], problems: Sequence[str], verdicts: Sequence[Verdict], fleet: dict[str, Any]
+) -> str:
+    """``nodes`` is the document of /api/v1/nodes, ``fleet`` that of /api/v1/doctor/fleet (empty: no report yet)."""
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(cell))}</td>" for cell in _cells(node)) + "</tr>"
         for node in nodes["nodes"]
@@ -35,7 +45,7 @@ def status_page(fabric: str, nodes: dict[str, Any], problems: Sequence[str], ver
         f"<h1>fabricd {__version__}: fabric {html.escape(fabric)}</h1><p>{html.escape(ready)}</p>"
         f"<h2>Congestion</h2>{_congestion(verdicts)}"
         f"<h2>Nodes</h2><table><tr><th>node<th>kind<th>state<th>ports<th>frames<th>age<th>clock skew</tr>{rows}</table>"
-        f"<p>{links}</p></html>"
+        f"{_doctors(fleet)}<p>{links}</p></html>"
     )
 
 
@@ -51,6 +61,18 @@ def _congestion(verdicts: Sequence[Verdict]) -> str:
         f"<pre>{html.escape(explain(verdict))}</pre></section>"
         for verdict in verdicts
     )
+
+
+def _doctors(fleet: dict[str, Any]) -> str:
+    if not fleet.get("nodes"):
+        return ""
+    lines = [f"{node} fails {', '.join(ids)}" for node, ids in fleet["failing"].items()]
+    lines += [
+        f"{d['node']} differs in {d['property']}: {d['value']}, most have {d['majority']}" for d in fleet["differing"]
+    ]
+    lines += [f"{c['node']}: {c['detail']}" for c in fleet["crossed_rails"]]
+    body = "".join(f"<li>{html.escape(line)}" for line in lines) or "<li>nothing fails and no node differs"
+    return f"<h2>Doctor</h2><p>{fleet['nodes']} nodes reported</p><ul>{body}</ul>"
 
 
 def _cells(node: dict[str, Any]) -> list[object]:

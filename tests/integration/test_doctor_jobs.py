@@ -45,6 +45,7 @@ def test_reports_and_jobs_reach_the_api(tmp_path: Path) -> None:
         fleet = fabricd("doctor", "--fleet", "--url", found["status_page"])
         assert fleet.returncode == 3
         assert "gpu001: fails pcie.acs" in fleet.stdout
+        assert "<li>gpu001 fails pcie.acs" in get(found["status_page"])
 
         wait_for(lambda: json.loads(get(f"{found['api']}/jobs"))["jobs"] != [], "the jobs file is read")
         listed = fabricd("jobs", "--url", found["status_page"])
