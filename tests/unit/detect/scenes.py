@@ -53,7 +53,13 @@ class Scene:
     """Feeds a detector. Ports are named ``node:port``, or ``a>b`` for the egress of node a towards node b."""
 
     def __init__(
-        self, topology: Topology, routes: RouteTable | None = None, priorities: int = 1, *, blind: tuple[str, ...] = ()
+        self,
+        topology: Topology,
+        routes: RouteTable | None = None,
+        priorities: int = 1,
+        *,
+        blind: tuple[str, ...] = (),
+        no_waits: tuple[str, ...] = (),
     ) -> None:
         self.fabric = Fabric(topology, routes or assumed_routes(topology))
         self.priorities = priorities
@@ -61,6 +67,7 @@ class Scene:
         self.detector = Detector(self.fabric, labels, params=Params())
         self.names = {node.name: guid for guid, node in topology.nodes.items()}
         self.blind = blind
+        self.no_waits = no_waits  # nodes whose waits are not counted
         self.number = 0
         self.interval = 1e9
         self.scale = 1.0
@@ -110,6 +117,9 @@ class Scene:
             rows = self.fabric.node == self.fabric.node_guids.index(self.names[name])
             for array in rates.values():
                 array[rows] = np.nan
+        for name in self.no_waits:
+            rows = self.fabric.node == self.fabric.node_guids.index(self.names[name])
+            rates["xmit_wait_ns"][rows] = rates["paused_ns"][rows] = np.nan
         rate = np.full(size, np.nan)
         for name, value in (speed or {}).items():
             rate[self.port(name)] = rate[self.fabric.peer[self.port(name)]] = value * RATE

@@ -169,3 +169,22 @@ def test_an_unseen_switch_does_not_make_a_wrong_name(blind: tuple[str, ...]) -> 
     scene.run(6, quiet)
     scene.run(8, incast)
     assert set(scene.roots()) <= {"leaf0:1", "-"}
+
+
+UNSEEN = ("h1.0", "h1.1", "h1.2")  # adapters that count no waits
+
+
+def test_a_plateau_at_a_known_step_shows_without_visible_waits() -> None:
+    """A packet more or less an interval does not hide it."""
+    scene = Scene(leaf_spine(), no_waits=UNSEEN)
+    scene.run(6, lambda k: uplink(k, 0.5 * wobble(k, 3), 0.1, ()))
+    scene.run(16, lambda k: uplink(k, 0.25 + 0.004 * (-1) ** k, 0.1 * wobble(k), ()))
+    assert scene.roots() == {"leaf1:5": "degraded_link"}
+
+
+@pytest.mark.parametrize("level", [0.07, 0.2, 0.35])
+def test_a_steady_sender_is_not_a_slow_link(level: float) -> None:
+    scene = Scene(leaf_spine(), no_waits=UNSEEN)
+    scene.run(6, lambda k: uplink(k, 2 * level, 0.1, ()))
+    scene.run(16, lambda k: uplink(k, level, 0.1 * wobble(k), ()))
+    assert scene.roots() == {}
