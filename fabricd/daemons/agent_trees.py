@@ -33,6 +33,11 @@ def agents_of(config: Config, root: Path) -> list[Agent]:
 async def run_agents(config: Config, root: Path, ready: Callable[[str], None]) -> None:
     """All agents until cancelled. Raises UsageError, and FabricdError when a spool cannot be used."""
     agents = agents_of(config, root)
+    if not log.isEnabledFor(logging.DEBUG):
+        # Dozens of agents that each say the same: one line for all of them is enough.
+        for quiet in ("fabricd.transport.publisher", "fabricd.daemons.agent"):
+            logging.getLogger(quiet).setLevel(logging.WARNING)
+    log.info("%d nodes below %s", len(agents), root)
     async with asyncio.TaskGroup() as group:
         for agent in agents:
             group.create_task(agent.run(log.debug))
