@@ -176,6 +176,17 @@ class Detector:
             known = self._siblings[port] = self.fabric.siblings(port)
         return known
 
+    def _shares_load(self, port: int) -> Ints:
+        """Ports whose loss can move traffic to an egress: both ends of its cable and, between switches, its equals and the
+        other links of its switch (where tables name one port a destination, nothing counts as equal but load moves all the same)."""
+        fabric = self.fabric
+        ends = np.array([port, int(fabric.peer[port])], np.intp)
+        if fabric.to_host[port]:
+            return ends
+        return np.concatenate(
+            [ends, self.siblings(port), np.flatnonzero((fabric.node == fabric.node[port]) & ~fabric.to_host)]
+        )
+
     def _facts(
         self, candidate: Candidate, features: Features, found: Graph, prio: int, *, full: bool
     ) -> dict[str, float]:
@@ -193,7 +204,7 @@ class Detector:
             "inferred": float(np.isfinite(self._capacity.slower[port])),
             "capacity": capacity / nominal if nominal == nominal else 1.0,
             "stall": float(features.stall[port, prio]),
-            "flaps": float(self._capacity.flaps[[port, int(fabric.peer[port]), *siblings.tolist()]].max(initial=0.0)),
+            "flaps": float(self._capacity.flaps[self._shares_load(port)].max(initial=0.0)),
         }
         if not full:
             return facts
