@@ -60,8 +60,8 @@ def test_a_step_is_found_only_with_readings_between(tmp_path: Path, step_samplin
             agents.append(subprocess.Popen([sys.executable, "-m", "fabricd", "agent", "--config", str(settings)]))
 
         def step() -> dict[str, Any]:
-            (job,) = json.loads(get(f"{found['api']}/jobs"))["jobs"]
-            return job["step"] or {"seconds": None, "reason": ""}
+            jobs_seen = json.loads(get(f"{found['api']}/jobs"))["jobs"]
+            return (jobs_seen and jobs_seen[0]["step"]) or {"seconds": None, "reason": ""}
 
         if step_sampling:
             wait_for(lambda: step()["seconds"] is not None, "a step time is found", 200)
