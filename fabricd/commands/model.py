@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fabricd.commands.base import Command, add_config_again, add_json, print_json
+from fabricd.commands.client import add_url, get_json
 from fabricd.config.load import load_config
 from fabricd.errors import UsageError
 
@@ -29,6 +30,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     reduce = kinds.add_parser("allreduce", help="time, bus bandwidth and wire bytes of one all-reduce")
     reduce.add_argument("--size", type=parse_size, default=parse_size("64MiB"), help="message size (default 64MiB)")
     _cluster_options(reduce)
+    reduce.add_argument(
+        "--job", metavar="ID", help="hold the prediction against what the running fabricd measures of this job"
+    )
+    add_url(reduce)
     step = kinds.add_parser("transformer", help="tensor-parallel communication of one training microbatch")
     for name, default in (("layers", 80), ("hidden", 8192), ("sequence", 4096), ("microbatch", 1)):
         step.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
@@ -52,7 +57,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _cluster_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--nodes", type=int, help="needed unless --job names a running one")
     parser.add_argument("--gpus-per-node", type=int, default=8)
     parser.add_argument("--nics-per-node", type=int, default=8)
     parser.add_argument("--nic-gbps", type=float, default=400.0, help="line rate of one NIC in Gb/s (default 400)")
@@ -84,6 +89,10 @@ def _run(args: argparse.Namespace) -> int:
 def _allreduce(args: argparse.Namespace) -> dict[str, Any]:
     from fabricd.jobs.allreduce import PROTOCOLS, Cluster, best, estimate, hierarchical, wire_bytes_per_nic
 
+    if args.job:
+        return _against_job(args)
+    if args.nodes is None:
+        raise ValueError("--nodes is needed")
     cluster = Cluster(
         args.nodes,
         args.gpus_per_node,
@@ -110,6 +119,14 @@ def _allreduce(args: argparse.Namespace) -> dict[str, Any]:
         "wire_bytes_per_nic": wire_bytes_per_nic(cluster, args.size),
         "note": "alpha-beta model: 10 to 20 % for large messages, sizing only for small ones",
     }
+
+
+def _against_job(args: argparse.Namespace) -> dict[str, Any]:
+    """The time the measured bytes need on the wire, against the time in which the job's NICs were seen busy."""
+    from fabricd.jobs.predicted import against_measured
+
+    document = get_json(args, "/api/v1/jobs", {"id": args.job})
+    return against_measured(document["jobs"][0], args.nic_gbps / 8, args.uplink_share)
 
 
 def _transformer(args: argparse.Namespace) -> dict[str, Any]:
