@@ -97,6 +97,7 @@ class Verbs:
             ctypes.set_errno(0)
             register(domain, 0, 0, 0, -1, 0)
             code = ctypes.get_errno()
-            out["dmabuf"] = errno.errorcode.get(code, str(code))
+            # Python calls this number ENOTSUP; the kernel's and NCCL's word for it is EOPNOTSUPP.
+            out["dmabuf"] = "EOPNOTSUPP" if code == errno.EOPNOTSUPP else errno.errorcode.get(code, str(code))
         finally:
             lib.ibv_dealloc_pd(domain)

@@ -166,6 +166,16 @@ def unplugged() -> dict[str, Any]:
     return {"before": before, "gone": gone, "without": without, "again": again, "new_epoch": epoch() != first}
 
 
+def doctor() -> dict[str, Any]:
+    """The doctor's verdict and subjects on the real kernel, by check."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fabricd", "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    if done.returncode not in (0, 3):
+        raise AssertionError(done.stderr)
+    return {check["id"]: check for check in json.loads(done.stdout)["checks"]}
+
+
 def rdma_statistics() -> dict[str, int]:
     out = subprocess.run(
         ["rdma", "-j", "statistic", "show", "link", "rxe0/1"], check=True, capture_output=True, text=True
@@ -188,6 +198,7 @@ def main() -> None:
     result: dict[str, Any] = {"kernel_release": os.uname().release}
     result["once"] = once()
     result["rdma"], result["netlink"] = rdma_statistics(), netlink_statistics()
+    result["doctor"] = doctor()
     result["rate"] = measure(work)
     result["unplugged"] = unplugged()
     shutil.rmtree(work, ignore_errors=True)

@@ -61,3 +61,20 @@ def test_driver_reload_under_open_descriptors(guest: dict[str, Any]) -> None:
     assert "rxe0" in unplugged["before"] and "rxe0" not in unplugged["without"] and "rxe0" in unplugged["again"]
     assert unplugged["gone"].get("device_gone") == 1
     assert unplugged["new_epoch"]
+
+
+def test_the_doctor_on_a_real_device(guest: dict[str, Any]) -> None:
+    """What a software device can show: its port, its MTU and GIDs by verbs and sysfs, a true answer to the DMA-BUF question."""
+    checks = guest["doctor"]
+    assert len(checks) == 29
+    assert checks["port.state"]["verdict"] == "ok"
+    (port,) = checks["port.state"]["subjects"]
+    assert (port["subject"], port["value"]["link_layer"]) == ("rxe0", "Ethernet")
+    (registration,) = checks["gdr.dmabuf"]["subjects"]
+    assert registration["value"] in ("EOPNOTSUPP", "EBADF", "EPROTONOSUPPORT")
+    (mtu,) = checks["port.mtu"]["subjects"]
+    assert mtu["value"]["active_mtu"] == 1024  # a veth of 1500 bytes carries no more
+    assert mtu["verdict"] == "warn"
+    assert checks["roce.gid"]["verdict"] == "ok"
+    for absent in ("gdr.path", "pcie.pair", "pcie.acs", "pcie.link"):
+        assert checks[absent]["verdict"] == "unknown", absent

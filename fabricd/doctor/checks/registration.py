@@ -33,7 +33,7 @@ def dmabuf(context: Context) -> CheckResult:
             result.findings.append(Finding(nic.name, "unknown", None, why))
         elif code == "EBADF":
             result.findings.append(Finding(nic.name, "ok", code))
-        elif code in ("EOPNOTSUPP", "ENOTSUP", "EPROTONOSUPPORT"):
+        elif code in ("EOPNOTSUPP", "EPROTONOSUPPORT"):
             # Without it peermem may still serve; gdr.path decides whether the node is broken.
             result.findings.append(Finding(nic.name, "warn", code, "this driver does not take DMA-BUF memory"))
         else:
