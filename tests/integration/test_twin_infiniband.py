@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.integration.pipeline import wait_for
 from tests.integration.twin_tools import OpenSm, Tools, running_twin, wait_until
 
 Rows = dict[tuple[str, int], dict[str, int]]
@@ -70,6 +71,12 @@ def test_extended_counters_are_the_model_s(incast: tuple[dict[str, Any], Tools, 
         key=lambda item: item[1]["PortXmitDataExtended"],
     )
     lid = lid_of(tools, switch)
+    # Only once the narrow counter is full does it differ from the wide one.
+    wait_for(
+        lambda: telemetry(addresses)[switch, port]["PortXmitDataExtended"] > 0xFFFFFFFF,
+        "the narrow counter is full",
+        100,
+    )
     before = telemetry(addresses)[switch, port]
     shown = tools.fields("perfquery", "-x", lid, str(port))
     after = telemetry(addresses)[switch, port]
@@ -105,6 +112,7 @@ def test_optional_attributes_answer(incast: tuple[dict[str, Any], Tools, dict[st
 def test_all_ports_are_a_sum_and_clearing_starts_again(incast: tuple[dict[str, Any], Tools, dict[str, Any]]) -> None:
     _, tools, _ = incast
     lid = lid_of(tools, "leaf0")
+    wait_for(lambda: int(tools.fields("perfquery", "-x", lid, "1")["PortXmitData"]) > 0, "traffic through the port", 60)
     everything = tools.fields("perfquery", "-x", lid, "255")
     single = tools.fields("perfquery", "-x", lid, "1")
     assert int(everything["PortXmitData"]) > int(single["PortXmitData"]) > 0

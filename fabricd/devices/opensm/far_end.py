@@ -104,7 +104,9 @@ class RemoteHost:
         process.stdin.write(json.dumps(question).encode() + b"\n")
         process.stdin.flush()
         # The answer is one line written at once; a pipe that stays silent is given up.
-        if not select.select([process.stdout], [], [], self._timeout)[0]:
+        poll = select.poll()  # select() knows no descriptor above 1023
+        poll.register(process.stdout, select.POLLIN)
+        if not poll.poll(self._timeout * 1000):
             raise OSError(f"no answer within {self._timeout:g} s")
         line = process.stdout.readline(MOST_LINE)
         if not line:
