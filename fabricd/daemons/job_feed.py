@@ -40,11 +40,13 @@ async def _ask(config: Config, view: JobsView) -> None:
 
 
 async def _read(store: Store, watch: JobWatch, pause: float) -> None:
-    seen_ports = -1
+    seen: tuple[int, set[str]] = (-1, set())
     while True:
-        if len(store.ports) != seen_ports or not watch.nics:
-            seen_ports = len(store.ports)
-            watch.set_nics(nics_of(store, {host for job in watch.jobs.values() for host in job.nodes}))
+        # New ports, or jobs on other hosts: either brings NICs that were not followed before.
+        now = (len(store.ports), {host for job in watch.jobs.values() for host in job.nodes})
+        if now != seen:
+            seen = now
+            watch.set_nics(nics_of(store, now[1]))
         take_readings(store, watch)
         await asyncio.sleep(pause)
 

@@ -66,6 +66,7 @@ class JobWatch:
     jobs: dict[str, Job] = field(default_factory=dict)
     nics: dict[str, Nic] = field(default_factory=dict)
     _rings: dict[tuple[str, int], Ring] = field(default_factory=dict)
+    _busy: set[str] = field(default_factory=set)  # hosts that have a job
 
     def set_jobs(self, jobs: Iterable[Job]) -> None:
         """The jobs that run now; what ended is forgotten, and so are readings of hosts without a job."""
@@ -78,14 +79,14 @@ class JobWatch:
         self._forget()
 
     def _forget(self) -> None:
-        busy = {host for job in self.jobs.values() for host in job.nodes}
-        keep = {key for key, nic in self.nics.items() if nic.host in busy}
+        self._busy = {host for job in self.jobs.values() for host in job.nodes}
+        keep = {key for key, nic in self.nics.items() if nic.host in self._busy}
         self._rings = {slot: ring for slot, ring in self._rings.items() if slot[0] in keep}
 
     def observe(self, key: str, t: float, total: float, waited: float = float("nan"), sampling: int = 0) -> None:
         """A reading of NIC ``key``: seconds, bytes sent so far, ns waited so far. Ignored for hosts without a job."""
         nic = self.nics.get(key)
-        if nic is None or not any(nic.host in job.nodes for job in self.jobs.values()):
+        if nic is None or nic.host not in self._busy:
             return
         ring = self._rings.get((key, sampling))
         if ring is None:
